@@ -40,8 +40,6 @@ MAY_IMPORT = {
                     'quorum.beginning', 'quorum.log', 'quorum.history'},
     'check.info': {'check', 'format'},
     'check': {'storage', 'format', 'datafile', 'errors', 'version'},
-    'session': {'client', 'client.blobs', 'server', 'storage', 'format',
-                'positions', 'histogram', 'errors', 'version'},
     'server': {'storage', 'metrics', 'pack', 'commit', 'format', 'wire',
                'datafile', 'histogram', 'errors', 'version'},
     'metrics': {'pack', 'histogram', 'forks', 'version'},
@@ -70,8 +68,8 @@ MAY_IMPORT = {
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
                'histogram', 'forks', 'errors', 'version'},
     'client.blobs': {'wire', 'forks'},
+    'wire': {'format'},
     'format': {'datafile'},
-    'wire': set(),
     'files': set(),
     'datafile': {'allocation'},
     'allocation': set(),
@@ -245,7 +243,7 @@ assert 'fsyncstorage.storage' not in sys.modules
 IMPORTS_LITTLE = """
 import sys
 import fsyncstorage.client.sections
-for name in 'sqlite3', 'mmap', 'pickletools', 'ZODB.FileStorage':
+for name in 'sqlite3', 'mmap', 'ZODB.FileStorage':
     assert name not in sys.modules, name
 """
 

@@ -19,12 +19,12 @@ the whole story.
     processes/  child processes of our own, which give way to their parent
     quorum/     a log that a majority keeps, and nodes that write or follow it
     commit/     from the vote to the disk: policies, locks, syncs, publishing
+    client/     the ZEO client; client/blobs/ is its blob cache
+    wire/       the one protocol between our client and our server, for both
+                ends
     format/     what the bytes of a Data.fs mean, and look-ups in it; no locks,
                 and no threads
-    client/     the ZEO client; client/blobs/ is its blob cache
-    session/    the one protocol and its client, in work; only tests import it
     files/      blobs for browsers; it uses ZODB, and no other room
-    wire/       the frames of the channels, for server and client
     datafile    every write, sync and rename of the storage's files
     allocation  disk blocks that are allocated behind the end of a file
     positions   where each object is in a file, by oid

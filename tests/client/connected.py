@@ -1,70 +1,144 @@
 """A client of ours; a server in a thread, to be held up and cut off."""
 
+import asyncio
 import contextlib
+import os
+import ssl
 import threading
 from unittest import mock
 
+import ZEO.asyncio.server
+import ZEO.tests
 from ZODB.Connection import TransactionMetaData
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
-from fsyncstorage import wire
-from fsyncstorage.client import link
-from fsyncstorage.client.readchannel import ReadChannel
+from fsyncstorage.client import failover
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.server.blobsender import SENT_AT_ONCE
-from fsyncstorage.server.channel import Channel
+from fsyncstorage.server.blobstream import BlobStream
+from fsyncstorage.server.reader import Reader
+from fsyncstorage.server.server import Server
 
-from ..server.channels import ChannelTestCase
-from ..server.channels import client_context
 from ..support import PATIENCE
+from ..support import TestCase
+from ..support import all_is_cached
+from ..support import begin as begin_at
 from ..support import commit as commit_to
 from ..support import oid
 from ..support import until
 
+_CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
 
-class ConnectedTestCase(ChannelTestCase):
 
+def server_context():
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*(
+        os.path.join(_CERTIFICATES, name)
+        for name in ('server.pem', 'server_key.pem')))
+    return context
+
+
+def client_context():
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class ConnectedTestCase(TestCase):
+
+    new_event_loop = staticmethod(asyncio.new_event_loop)
+    tls = False
+    address = '127.0.0.1', 0
     #: What is stored before: number -> data.
     records = {}
-    #: Commits and invalidations have a channel.
-    commit_channel = True
+    #: Of the server.
+    options = {}
 
     def setUp(self):
         super().setUp()
-        self.patch(link, is_possible=self.commit_channel)
-        #: The tid of it.
+        all_is_cached(self)
+        self.patch(failover, FIRST_PAUSE=0.01)  # before it looks again
+        self.storage = self.open(blob_dir=self.path('blobs'))
+        #: The tid of the records.
         self.tid = commit_to(self.storage, self.records)
+        self.serve()
+
+    def serve(self):
+        """A server of `self.storage` in a thread."""
+        address = self.address
+        if isinstance(address, str):
+            address = self.path(address)
+        with mock.patch.object(ZEO.asyncio.server, 'new_event_loop',
+                               self.new_event_loop):
+            self.server = Server(
+                address, {'1': self.storage},
+                ssl=server_context() if self.tls else None, **self.options)
+        self.thread = threading.Thread(target=self.server.loop)
+        self.thread.start()
+        self.addCleanup(self.thread.join)
+        self.addCleanup(self.server.close)
+        self.in_loop(list)  # it has begun: else a close would run the loop
+
+    def end_server(self):
+        self.address = self.server.addr
+        self.server.close()
+        self.thread.join()
+
+    def serve_again(self, name='Data.fs'):
+        """Another server at the same address, with another instance."""
+        self.end_server()
+        self.storage = self.open(name, blob_dir=self.path('blobs'))
         self.serve()
 
     def connect(self, address=None, make=FsyncClient, **options):
         if self.tls:
             options['ssl'] = client_context()
-        client = make(
-            address or self.server.acceptor.addr, wait_timeout=PATIENCE,
-            **options)
+        client = make(address or self.server.addr,
+                      **{'wait_timeout': PATIENCE, **options})
         self.addCleanup(client.close)
         return client
 
-    def serve_again(self, name='Data.fs'):
-        """Another server at the same address, with another instance."""
-        self.address = self.server.acceptor.addr
-        self.server.close()
-        self.thread.join()
-        self.storage = self.open(name, blob_dir=self.path('blobs'))
-        self.serve()
-
     # The server
 
+    @property
+    def service(self):
+        return self.server.services['1']
+
+    @property
+    def figures(self):
+        return self.service.figures
+
+    def in_loop(self, function, *arguments):
+        """What that returns, called between two callbacks of the loop."""
+        called = threading.Event()
+        result = []
+
+        def call():
+            result.append(function(*arguments))
+            called.set()
+
+        self.server.acceptor.event_loop.call_soon_threadsafe(call)
+        self.assertTrue(called.wait(PATIENCE))
+        return result[0]
+
     def sessions(self):
-        """The connections of clients, not their channels."""
-        return self.in_loop(lambda: [
-            session.connection for session in self.server.services[
-                '1'].sessions])
+        """Those of the clients that are connected."""
+        return self.in_loop(lambda: list(self.service.sessions))
+
+    def session(self):
+        """That of the only client."""
+        session, = self.sessions()
+        return session
 
     def transactions(self):
         """How many have begun and not ended."""
         return self.in_loop(lambda: self.server.stats['1'].active_txns)
+
+    def nothing_is_cached(self):
+        """Each load waits for a thread of the server."""
+        self.patch(self.service, load_cached=mock.Mock(
+            side_effect=BlockingIOError))
 
     @contextlib.contextmanager
     def loads_held_up(self):
@@ -84,28 +158,35 @@ class ConnectedTestCase(ChannelTestCase):
                 go_on.set()
 
     def until_asked(self, number):
-        """So many requests have come on channels, since it began."""
+        """So many requests have come on readers, since it began."""
         until(lambda: self.figures.requests == number, 'asked')
 
-    def close_channels(self):
+    def close_readers(self):
         self.in_loop(lambda: [
             each.abort() for each in list(self.server.connections)
-            if isinstance(each, Channel)])
+            if isinstance(each.session, Reader)])
+
+    def store_blob(self, number, data):
+        """In the server's storage."""
+        transaction = begin_at(self.storage)
+        super().store_blob(self.storage, transaction, number, data)
+        self.storage.tpc_vote(transaction)
+        return self.storage.tpc_finish(transaction)
 
     # The client
 
     def cut_off(self, client):
-        """End the connection; return when there is another one."""
-        generation = client._connection_generation
-        connection, = self.sessions()
-        self.in_loop(connection.abort)
-        until(lambda: client._connection_generation >= generation + 2
-              and client.is_connected(), 'connected again')
+        """The server ends the stream of its only client; return when there is
+        another one."""
+        with self.another_stream(client):
+            self.in_loop(self.session().connection.abort)
 
-    def in_client_loop(self, client, function, *args):
-        """What it returns, called in the client's event loop."""
-        link = client._server
-        return link.io_call(link.apply_co(function, *args))
+    @contextlib.contextmanager
+    def another_stream(self, client):
+        """When the `with` is left, wait until the client has one."""
+        stream = client._failover.stream
+        yield
+        client._failover.wait(PATIENCE, beyond=stream)
 
     def load(self, client, number, tid=maxtid):
         return client.loadBefore(oid(number), tid)
@@ -134,16 +215,13 @@ def commit(client, records, serial=z64):
 
 
 def blobs_held_up(go_on):
-    """A patch: of each blob, what is behind a first piece waits for it."""
-    blob = ReadChannel.blob
+    """A patch: of each blob, what is behind a first piece waits for this
+    event."""
+    read = BlobStream._read
 
-    def held(channel, oid, serial, offset, most):
-        came = 0
-        for event in blob(channel, oid, serial, offset, most):
-            if came >= SENT_AT_ONCE and most == wire.LONGEST_BLOB:
-                go_on.wait(PATIENCE)
-            if event.__class__ is wire.Chunk:
-                came += len(event.data)
-            yield event
+    def held(stream):
+        if stream._file.tell():
+            go_on.wait(PATIENCE)
+        return read(stream)
 
-    return mock.patch.object(ReadChannel, 'blob', held)
+    return mock.patch.object(BlobStream, '_read', held)

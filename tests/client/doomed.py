@@ -1,10 +1,7 @@
 """Databases over a client whose server comes back without its end."""
 
-import contextlib
-from unittest import mock
 
 import transaction
-import ZEO.asyncio.client
 from persistent.mapping import PersistentMapping
 from ZODB.DB import DB
 
@@ -14,16 +11,6 @@ from .connected import ConnectedTestCase
 
 class Person(PersistentMapping):
     """An object of a test."""
-
-
-@contextlib.contextmanager
-def impatience(client):
-    """While this lasts, it looks for a server all the time."""
-    with mock.patch.object(
-            ZEO.asyncio.client, 'local_random', mock.Mock(random=lambda: 0)):
-        connection = client._server.client
-        connection.connect_poll = connection.register_failed_poll = 0.01
-        yield
 
 
 class View:
@@ -51,11 +38,8 @@ class DoomedTestCase(ConnectedTestCase):
     def setUp(self):
         super().setUp()
         self.client = self.connect(blob_dir=self.path('cache'))
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        stack.enter_context(impatience(self.client))
         self.db = DB(self.wrapped(self.client))
-        stack.callback(self.db.close)
+        self.addCleanup(self.db.close)
         view = self.view()
         view.root['a'], view.root['b'] = Person(), Person()
         view.commit()
@@ -91,7 +75,7 @@ class DoomedTestCase(ConnectedTestCase):
 
     def lose(self, before_serving=lambda storage: None):
         """All that was not kept."""
-        with self.until_connected_again():
+        with self.another_stream(self.client):
             self.end_server()
             self.serve_kept(before_serving)
 
@@ -102,14 +86,5 @@ class DoomedTestCase(ConnectedTestCase):
 
     def end_server(self):
         """Return when the client knows."""
-        self.address = self.server.acceptor.addr
-        self.server.close()
-        self.thread.join()
+        super().end_server()
         until(lambda: not self.client.is_connected(), 'disconnected')
-
-    @contextlib.contextmanager
-    def until_connected_again(self):
-        generation = self.client._connection_generation
-        yield
-        until(lambda: self.client._connection_generation >= generation + 2
-              and self.client.is_connected(), 'connected again')

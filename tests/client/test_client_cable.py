@@ -14,7 +14,7 @@ from ZEO.Exceptions import ClientDisconnected
 
 from fsyncstorage.client import sockets
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.server import frames
+from fsyncstorage.server import incoming
 
 from ..support import Thread
 from ..support import oid
@@ -49,40 +49,36 @@ class Cable(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.client = self.connect()
+        self.client = self.connect(server_timeout=None)
 
     def sockets_of_client(self):
-        """Of its ZEO connection, commit channel, and read channel."""
-        server = self.client._server
-        self.client._cache.clear()
+        """Of its stream, and of a reader."""
+        self.client._cache.begin_anew(self.client.lastTransaction())
         self.load(self.client, 1)
-        return (server.client.protocol._transport.get_extra_info('socket'),
-                server._stream._socket,
-                server._reader._channels._free[0]._socket)
+        return (self.client._failover.stream._socket,
+                self.client._reads._readers._free[0]._connection)
 
     def test_how_long_it_may_take(self):
-        """A frame waits for room, and others, which are short, do not."""
-        beside, *channels = map(user_timeout, self.sockets_of_client())
-        self.assertEqual(beside, sockets.SECONDS_OF_LITTLE)
-        for each in channels:
+        """A frame waits for room that long."""
+        for each in map(user_timeout, self.sockets_of_client()):
             self.assertEqual(each, sockets.SECONDS)
-        self.assertLess(frames.ROOM_SECONDS, sockets.SECONDS)
-        wait = 30  # of wait-timeout, for the next connection
-        self.assertLessEqual(sockets.SECONDS + wait, 2 * frames.ROOM_SECONDS)
+        self.assertLess(incoming.ROOM_SECONDS, sockets.SECONDS)
+        wait = 30  # of wait-timeout, for the next stream
+        self.assertLessEqual(
+            sockets.SECONDS + wait, 2 * incoming.ROOM_SECONDS)
 
     def pulled(self):
         """Now the client waits for a second, not for a minute."""
         for each in self.sockets_of_client():
-            sockets.keep_alive(each, 1)
-        self.pulled_from = self.client._server.stream
+            each.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000)
+        self.pulled_from = self.client._failover.stream
         self.in_loop(lambda: [
             pull(each.transport.get_extra_info('socket'))
             for each in self.server.connections])
 
-    def has_channel(self):
-        stream = self.client._server.stream
-        return (stream not in (None, self.pulled_from)
-                and stream.end_reason is None)
+    def is_connected_again(self):
+        return self.client._failover.stream not in (None, self.pulled_from)
 
     def ends(self, function, *args):
         """It hangs without a bound."""
@@ -91,7 +87,7 @@ class Cable(ConnectedTestCase):
         self.goes_on()
 
     def goes_on(self):
-        until(self.has_channel, 'connected again')
+        until(self.is_connected_again, 'connected again')
         commit(self.client, {2: b'two'})
         self.assertEqual(self.load(self.client, 2)[0], b'two')
 
@@ -111,10 +107,12 @@ class Cable(ConnectedTestCase):
         self.ends(self.client.tpc_finish, transaction)
 
     def test_a_load(self):
+        """The next stream answers it."""
         self.pulled()
-        self.client._cache.clear()
-        self.ends(self.load, self.client, 1)
+        self.client._cache.begin_anew(self.client.lastTransaction())
+        self.assertEqual(Thread(self.load, self.client, 1).result()[0], b'one')
+        self.goes_on()
 
-    def test_a_call_on_the_zeo_connection(self):
+    def test_a_call(self):
         self.pulled()
         self.ends(self.client.history, oid(1))

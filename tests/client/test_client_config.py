@@ -5,6 +5,7 @@
 import io
 import os
 import ssl
+import tempfile
 import unittest
 from unittest import mock
 
@@ -13,10 +14,13 @@ import ZEO.tests
 import ZODB.config
 
 from fsyncstorage.client import sections
+from fsyncstorage.client.opening import open_client
+from fsyncstorage.client.stock import StockClient
+from fsyncstorage.client.storage import WITHOUT_EFFECT
 from fsyncstorage.client.storage import FsyncClient
 
-from ..server.channels import server_context
 from ..server.serving import Served
+from .connected import server_context
 
 SECTION = '%import fsyncstorage.client\n<fsyncclient>\n{}\n</fsyncclient>\n'
 
@@ -66,7 +70,8 @@ SAID = {
     'read-channels 9': {'read_channels': 9},
     'server-timeout 5s': {'server_timeout': 5},
     'server-timeout OFF': {'server_timeout': None},
-    'server-timeout AUTO': {'server_timeout': 'auto'},
+    'server-timeout AUTO': {'server_timeout': 30},
+    'server-kind Ours': {'server_kind': 'ours'},
     'local-reads OFF': {'local_reads': 'off'},
     'local-reads-socket /tmp/here': {'local_reads_socket': '/tmp/here'},
     'local-blob-dir /tmp/blobs': {'local_blob_dir': '/tmp/blobs'},
@@ -79,7 +84,8 @@ IGNORED = (
 BAD = {
     'read-channels 0': 'read-channels is at least 1',
     'read-channels many': 'many',
-    'server-timeout 0': 'server-timeout is auto, off or at least 1s, not 0',
+    'server-timeout 0': 'server-timeout is off or at least 1s, not 0',
+    'server-kind other': 'server-kind is auto or ours or stock',
     'server-timeout never': 'never',
     'local-reads on': 'local-reads is auto or off',
     'blob-cache-fill always': 'blob-cache-fill is commit or load',
@@ -94,7 +100,7 @@ _CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
 
 def arguments(config):
     """What the storage is made with."""
-    with mock.patch.object(sections, 'Storage') as storage:
+    with mock.patch.object(sections, 'open_client') as storage:
         ZODB.config.storageFromString(config)
     addr, = storage.call_args.args
     return {'addr': addr, **storage.call_args.kwargs}
@@ -150,8 +156,8 @@ class Keys(unittest.TestCase):
         self.assertEqual(
             keys('fsyncclient') - theirs,
             {'read-channels', 'blob-cache-fill', 'blob-cache-mode',
-             'server-timeout', 'local-reads', 'local-reads-socket',
-             'local-blob-dir'})
+             'server-timeout', 'server-kind', 'local-reads',
+             'local-reads-socket', 'local-blob-dir'})
         self.assertEqual(theirs - keys('fsyncclient'), set())
         said = {each.split()[0] for each in [*SAID, *IGNORED]}
         self.assertEqual(said, keys('fsyncclient') - {'*'})  # <ssl>
@@ -227,9 +233,36 @@ class InPython(unittest.TestCase):
     def test_bad_values(self):
         for bad in ({'read_channels': 0}, {'blob_cache_fill': 'always'},
                     {'server_timeout': 0}, {'server_timeout': 'never'},
-                    {'blob_cache_mode': 0o600}):
+                    {'blob_cache_mode': 0o600}, {'server_kind': 'other'}):
             with self.subTest(bad), self.assertRaises(ValueError):
-                FsyncClient(('localhost', 1), wait=False, **bad)
+                open_client(('localhost', 1), wait=False, **{
+                    'server_kind': 'ours', **bad})
+
+    def test_names_that_nobody_knows(self):
+        with self.assertRaisesRegex(TypeError, 'server_timout'):
+            FsyncClient(('localhost', 1), wait=False, server_timout=5)
+
+    def check_said(self, expected, kind, **options):
+        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
+            open_client(('localhost', 1), server_kind=kind, wait=False,
+                        **options).close()
+        said = [each for each in logged.output if 'no effect' in each]
+        self.assertEqual(len(said), 1)
+        self.assertIn(f'{expected} has no effect', said[0])
+
+    def test_what_has_no_meaning(self):
+        """It is said once."""
+        for name in WITHOUT_EFFECT:
+            self.check_said(name.replace('_', '-'), 'ours', **{name: 7})
+        with tempfile.TemporaryDirectory() as directory:
+            self.check_said('blob-cache-size-check', 'ours',
+                            blob_dir=directory, blob_cache_size_check=20)
+        for name, value in (
+                ('read_channels', 9), ('server_timeout', 5),
+                ('local_reads', 'off'), ('local_reads_socket', '/here'),
+                ('local_blob_dir', '/here')):
+            self.check_said(
+                name.replace('_', '-'), 'stock', **{name: value})
 
 
 class ToAServer(Served):
@@ -251,14 +284,39 @@ class ToAServer(Served):
         return storage
 
     def test_the_cache_of_a_zeoclient(self):
-        """The same file, whichever way it is said."""
+        """Ours is beside it, under the same name, whichever way that is said.
+        """
         server = self.serve()
         self.open_client(
             server, 'client c1', f'var {self.directory}').close()
         path = self.path('c1-1.zec')
-        self.assertTrue(os.path.exists(path))
+        self.assertFalse(os.path.exists(path))
+        self.assertTrue(os.path.exists(path + '.fsync'))
         client = self.open_client(server, f'cache-path {path}')
-        self.assertEqual(client._cache.path, path)
+        self.assertEqual(client._cache.path, path + '.fsync')
+
+    def test_which_kind_of_server(self):
+        """By its greeting, unless it is said."""
+        ours, as_stock = self.serve(), self.serve(
+            self.open('other.fs'), greets_as_stock=True)
+        for server, keys, kind in (
+                (ours, (), FsyncClient), (as_stock, (), StockClient),
+                (as_stock, ('server-kind ours',), FsyncClient),
+                (ours, ('server-kind stock',), StockClient)):
+            with self.subTest(kind, keys=keys):
+                client = self.open_client(server, *keys)
+                self.assertIs(type(client), kind)
+                self.assertTrue(client.is_connected())
+
+    def test_nobody_is_there(self):
+        """A client of stock, which works at any server, and a warning."""
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            client = ZODB.config.storageFromString(SECTION.format(
+                'server localhost:1\nwait off'))
+        self.addCleanup(client.close)
+        self.assertIs(type(client), StockClient)
+        line, = logged.output
+        self.assertIn('server-kind ours', line)
 
     def test_ssl(self):
         context = server_context()

@@ -21,6 +21,7 @@ from ZODB.FileStorage import FileIterator
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
+from fsyncstorage.client import failover
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.server import Server
 
@@ -31,7 +32,6 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
-from .doomed import impatience
 
 TRIES = 1000
 # What `transaction` logs when a finish fails.
@@ -89,6 +89,7 @@ class Site(TestCase):
 
     def setUp(self):
         super().setUp()
+        self.patch(failover, FIRST_PAUSE=0.01)  # before it looks again
         self.storage = self.open()
         server = Server(('127.0.0.1', 0), {self.name: self.storage})
         serving = Thread(server.loop)
@@ -100,9 +101,6 @@ class Site(TestCase):
         self.relay = self.relays.open(self.address)
         client = FsyncClient(
             ('127.0.0.1', self.relay.port), self.name, wait_timeout=PATIENCE)
-        impatient = impatience(client)
-        impatient.__enter__()
-        self.addCleanup(impatient.__exit__, None, None, None)
         self.ours = self.database(client)
         self.other = self.database(self.open_other())
         self.assertEqual(
@@ -271,8 +269,7 @@ class Cuts(Site):
         cuts = [Cut(kind, how, part, True, 'welcome') for kind, how, part in
                 itertools.product(self.kinds, self.hows, self.parts)]
         for value, cut in enumerate(cuts, 1):
-            # A client that was cut while it opened its channel has none.
-            until(self.has_channel, 'a commit channel')
+            until(self.ours.storage.is_connected, 'a stream')
             self.relays.do(self.relay.arm, [cut])
             attempt = Thread(view.attempt)
             self.assertTrue(self.relay.over.wait(PATIENCE), cut)
@@ -282,9 +279,6 @@ class Cuts(Site):
             attempt.result()
             self.check(value, cut)
         self.assertEqual(self.relay.made.total(), len(cuts))
-
-    def has_channel(self):
-        return self.ours.storage._server.stream is not None
 
 
 class CutsBehind(Cuts):

@@ -20,9 +20,10 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
+from fsyncstorage.client import failover
 from fsyncstorage.client.doom import Doom
+from fsyncstorage.client.failover import NoServer
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.server.session import Session
 
 from ..support import Thread
 from ..support import commit as commit_to
@@ -32,7 +33,6 @@ from .connected import commit as commit_over
 from .doomed import DoomedTestCase
 from .doomed import Person
 from .doomed import View
-from .doomed import impatience
 
 FAR = 99  # an object that no database of these tests uses
 
@@ -54,7 +54,7 @@ class Doomed(DoomedTestCase):
         view.commit()
         view.connection.cacheMinimize()
         friend = view.root['a']['friend']
-        self.client._cache.clear()
+        self.client._cache.begin_anew(self.client.lastTransaction())
         self.end_server()
         load = Thread(lambda: friend.get('value'))
         self.serve_kept()
@@ -97,7 +97,7 @@ class Doomed(DoomedTestCase):
         view = self.commit(a=1)
         person = view.root['b']
         person.get('value')
-        with self.until_connected_again():
+        with self.another_stream(self.client):
             self.end_server()
             view.begin()
             person['value'] = 2
@@ -175,17 +175,18 @@ class WhatCameMeanwhile(DoomedTestCase):
         view = self.commit(a=1)
         view.root['b'].get('value')
         view.root['b']['value'] = 1
-        get_info, asked = Session.get_info, []
+        meet, ended = FsyncClient.meet, []
 
-        def get_info_once(session):
-            asked.append(session)
-            if len(asked) == 2:
-                session.connection.abort()
-            return get_info(session)
+        def meet_and_end_once(client, opened):
+            stream = meet(client, opened)
+            if not ended:
+                stream.end('of a test')
+                ended.append(stream)
+            return stream
 
-        with mock.patch.object(Session, 'get_info', get_info_once):
+        with mock.patch.object(FsyncClient, 'meet', meet_and_end_once):
             self.lose()
-        self.assertEqual(len(asked), 4)  # each connection asks twice
+        self.assertTrue(ended[0].is_over)
         with self.assertRaises(ConflictError):
             view.commit()
 
@@ -203,7 +204,7 @@ class BeforeTheFirstConnection(DoomedTestCase):
         before.close()
         self.end_server()
         client = FsyncClient(self.address, wait=False, **cache)
-        with impatience(client), contextlib.closing(DB(client)) as db:
+        with contextlib.closing(DB(client)) as db:
             view = View(db)
             self.addCleanup(view.close)
             value = view.root['a']['value']
@@ -237,7 +238,7 @@ class NotDoomed(DoomedTestCase):
 
     def test_nothing_was_lost(self):
         view = self.commit(a=1)
-        with self.until_connected_again():
+        with self.another_stream(self.client):
             self.end_server()
             self.storage = self.open(blob_dir=self.path('blobs'))
             self.serve()
@@ -246,21 +247,17 @@ class NotDoomed(DoomedTestCase):
     def test_away_from_a_server_for_long(self):
         """It does not remember what came since; it has lost nothing."""
         view = self.commit(a=1)
-        service = self.server.services['1']
-        self.patch(service, invalidations_since=lambda tid: None)
-        link = self.client._server
-        with self.until_connected_again():
-            with mock.patch.object(link.client, 'try_connecting'):
-                self.cut_connection()
-                # Not to the storage: its server would not hear of it.
-                commit_over(self.connect(), {FAR: b'data'})
-            self.in_client_loop(self.client, link.client.try_connecting)
+        self.patch(self.service, invalidations_since=lambda tid: None,
+                   look_up_invalidations=lambda tid, up_to: None)
+        # Not to the storage: its server would not hear of it.
+        other = self.connect()
+        with self.another_stream(self.client):
+            with mock.patch.object(
+                    failover, 'opened', side_effect=NoServer('away')):
+                self.client._failover.stream.end('of a test')
+                until(lambda: not self.client.is_connected(), 'disconnected')
+                commit_over(other, {FAR: b'data'})
         self.check_it_goes_on(view)
-
-    def cut_connection(self):
-        connection, = self.sessions()
-        self.in_loop(connection.abort)
-        until(lambda: not self.client.is_connected(), 'disconnected')
 
     def test_a_historical_connection_beside_an_idle_one(self):
         """That one began where this one looks; it may lie idle for long."""

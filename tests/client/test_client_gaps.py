@@ -27,12 +27,14 @@ class Gaps(ConnectedTestCase):
         self.last = commit_to(self.storage, {2: b'new'}, {2: self.tid})
 
     def check(self, happens):
-        generations = [each._connection_generation for each in self.clients]
-        self.in_loop(happens)
-        for client, generation in zip(self.clients, generations):
+        ours, stock = self.clients
+        generation = stock._connection_generation
+        with self.another_stream(ours):
+            self.in_loop(happens)
+        until(lambda: stock._connection_generation >= generation + 2
+              and stock.is_connected(), 'connected again')
+        for client in self.clients:
             with self.subTest(type(client).__name__):
-                until(lambda: client._connection_generation >= generation + 2
-                      and client.is_connected(), 'connected again')
                 self.assertEqual(client.lastTransaction(), self.last)
                 self.assertEqual(
                     self.load(client, 1)[:2], (b'new', self.missed))

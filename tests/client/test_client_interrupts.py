@@ -51,7 +51,7 @@ class EveryLine(OutcomeTestCase):
         step = often(9, 1)
         while True:
             at += step
-            until(self.has_channel, 'connected')
+            until(self.client.is_connected, 'connected')
             self.manager.begin()
             self.root['length'].change(1)
             name = f'at {at}'
@@ -112,7 +112,6 @@ class EveryLine(OutcomeTestCase):
         for each in self.root['length'], self.root['mapping']:
             self.assertEqual(
                 each._p_serial, self.storage.load(each._p_oid)[1])
-        self.assertEqual(self.client._server._committing, {})
         return kept
 
     def until_it_is_over(self):
@@ -129,7 +128,7 @@ class EveryLine(OutcomeTestCase):
             self.client.ping()
         except ClientDisconnected:
             return False
-        return self.has_channel()
+        return self.client.is_connected()
 
 
 class OfATrip(EveryLine):

@@ -1,6 +1,4 @@
-"""What a client makes of a commit whose answer was lost.  Goes with
-`client/outcome.py` and `client/finishing.py`, where it patches the stream.
-"""
+"""What a client makes of a commit whose answer was lost."""
 
 import contextlib
 import functools
@@ -18,22 +16,22 @@ from ZODB.Connection import Connection as StockConnection
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
-from ZODB.utils import maxtid
 from ZODB.utils import z64
 
-from fsyncstorage.client import link
-from fsyncstorage.client import zeoconnection
-from fsyncstorage.client.answer import Unanswered
+from fsyncstorage.client.failover import NoServer
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
+from fsyncstorage.client.stream import Unanswered
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
-from fsyncstorage.server import commitchannel
-from fsyncstorage.server import outcomes
-from fsyncstorage.server.commitchannel import CommitChannel
-from fsyncstorage.wire import commits
-from fsyncstorage.wire import commitserver
+from fsyncstorage.server import oursession
+from fsyncstorage.server.oursession import OurSession
+from fsyncstorage.storage.outcome import UNKNOWN
+from fsyncstorage.storage.outcome import Outcome
+from fsyncstorage.wire import frames
 
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -44,7 +42,7 @@ from .connected import store
 
 
 class Lost:
-    """Ends the client of a channel once, in one of the server's methods."""
+    """Ends a stream once, in one of the server's methods."""
 
     def __init__(self, original, goes_on):
         self._original = original
@@ -52,19 +50,20 @@ class Lost:
         #: How often the method was called.
         self.calls = 0
 
-    def __get__(self, channel, owner):
-        return functools.partial(self, channel)
+    def __get__(self, session, owner):
+        return functools.partial(self, session)
 
     def again(self):
         self.calls = 0
 
-    def __call__(self, channel, *args, **options):
+    def __call__(self, session, *args, **options):
         self.calls += 1
         if self.calls == 1:
-            channel.session.end()
+            # Nothing leaves any more; the session ends behind this.
+            session.connection.transport.abort()
             if not self._goes_on:
                 return
-        self._original(channel, *args, **options)
+        self._original(session, *args, **options)
 
 
 class OutcomeTestCase(ConnectedTestCase):
@@ -74,24 +73,18 @@ class OutcomeTestCase(ConnectedTestCase):
         self.client = self.connect()
         self.called = []
 
-    def connect(self, **options):
-        client = super().connect(**options)
-        # A server that ends a connection is tried again at once.
-        client._server.client.connect_poll = 0
-        return client
-
-    def at_request(self, kind, goes_on=False):
-        """The client is ended when this comes; it is processed or not."""
-        lost = Lost(commitchannel._METHODS[kind], goes_on)
-        patch = mock.patch.dict(commitchannel._METHODS, {kind: lost})
+    def at_request(self, kind):
+        """The stream ends when this comes, which is not processed."""
+        lost = Lost(oursession._METHODS[kind], goes_on=False)
+        patch = mock.patch.dict(oursession._METHODS, {kind: lost})
         patch.start()
         self.addCleanup(patch.stop)
         return lost
 
     def done_is_lost(self):
         """It is committed, and the client does not hear of it."""
-        lost = Lost(CommitChannel._finished, goes_on=True)
-        self.patch(CommitChannel, _finished=lost)
+        lost = Lost(OurSession._finished, goes_on=True)
+        self.patch(OurSession, _finished=lost)
         return lost
 
     @contextlib.contextmanager
@@ -101,27 +94,35 @@ class OutcomeTestCase(ConnectedTestCase):
 
         def lose(stream, answer):
             wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
+            if answer.message.__class__ is frames.Done:
                 raise Unanswered('the connection has ended')
 
         with mock.patch.object(Stream, '_wait', lose):
             yield
 
+    @contextlib.contextmanager
+    def before_a(self, kind, function):
+        """Called with the stream before a client asks it for that."""
+        ask = Stream.ask
+
+        def call(stream, message, *args, **options):
+            if message.__class__ is kind:
+                function(stream)
+            return ask(stream, message, *args, **options)
+
+        with mock.patch.object(Stream, 'ask', call):
+            yield
+
     def check_all_is_well(self):
-        until(self.has_channel, 'connected again')
-        self.assertEqual(self.transactions(), 0)
-        self.assertEqual(self.client._server._committing, {})
+        until(self.client.is_connected, 'connected again')
         tid = commit(self.client, {99: b'x'})
         self.assertEqual(self.load(self.client, 99)[:2], (b'x', tid))
-
-    def has_channel(self):
-        stream = self.client._server.stream
-        return stream is not None and stream.end_reason is None
+        self.assertEqual(self.transactions(), 0)
 
 
 class InOneTrip:
 
-    request = commitserver.Trip
+    request = frames.Trip
 
     def commit(self, number=1, data=b'x', f=None, serial=z64):
         """As a connection of ours does it."""
@@ -142,7 +143,7 @@ class InOneTrip:
 
 class InTwoTrips:
 
-    request = commitserver.Finish
+    request = frames.Finish
 
     def commit(self, number=1, data=b'x', f=None, serial=z64):
         transaction = begin(self.client)
@@ -152,41 +153,45 @@ class InTwoTrips:
             return self.client.tpc_finish(
                 transaction, f or self.called.append)
         except BaseException:
-            if not self.client._server.is_closed():
-                self.client.tpc_abort(transaction)
+            self.client.tpc_abort(transaction)
             raise
 
 
 class Outcomes:
 
-    def test_it_is_kept(self):
-        self.done_is_lost()
-        tid = self.commit()
+    def check_kept(self, tid):
         self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
         self.assertEqual(self.called, [tid])
         self.assertGreaterEqual(self.client.lastTransaction(), tid)
         self.assertEqual(self.load(self.client, 1)[:2], (b'x', tid))
         self.check_all_is_well()
 
+    def test_it_is_kept(self):
+        """It says that it waits, once, and for how long."""
+        self.done_is_lost()
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            tid = self.commit()
+        self.assertEqual(len(logged.output), 1)
+        self.assertIn('up to 60 s', logged.output[0])
+        self.check_kept(tid)
+
     def test_it_is_kept_and_others_have_gone_on(self):
         """What they have changed is in the cache as they have left it."""
         other, first = self.connect(), self.commit()
         self.called.clear()
-        lost, ask = self.done_is_lost(), Stream.ask
+        self.done_is_lost()
 
-        def later(stream, *args):
-            self.assertEqual(lost.calls, 1)
+        def later(stream):
             self.tid = commit(other, {1: b'other'}, self.storage.load(
                 oid(1))[1])
             until(lambda: self.client.lastTransaction() == self.tid, 'told')
-            return ask(stream, *args)
 
         # `f` sets the last tid of the connections, and must not be the last
         # to do it.
         def told(tid, oids):
             self.called.append((tid, list(oids)))
 
-        with mock.patch.object(Stream, 'ask', later), mock.patch.object(
+        with self.before_a(frames.Ask, later), mock.patch.object(
                 self.client, 'invalidateTransaction', told), \
                 mock.patch.object(self.client, 'invalidateCache') as dropped:
             dropped.side_effect = lambda: self.called.append('dropped')
@@ -208,81 +213,82 @@ class Outcomes:
         self.assertEqual(len(self.called), 1)
         self.check_all_is_well()
 
+    @contextlib.contextmanager
+    def nobody_is_asked(self):
+        def fail(stream):
+            raise AssertionError('asked')
+
+        with self.before_a(frames.Ask, fail), \
+                self.assertRaises(ClientDisconnected):
+            yield
+        self.assertEqual(self.called, [])
+
     def test_the_server_stops_and_has_not_read_it(self):
-        """It says so: the next one, which knows nothing, is not asked."""
-        stream = self.client._server.stream
+        """It says so: the next one is not asked."""
+        stream, session = self.client._failover.stream, self.session()
         send = stream._send
 
         def unread(data):
-            if not stream._finishes:
-                return send(data)
-            session, = self.server.services['1'].sessions
-            self.in_loop(session.announced_on.transport.pause_reading)
-            send(data)
-            self.serve_again()
+            if data.endswith(last):
+                self.in_loop(session.connection.transport.pause_reading)
+                send(data)
+                self.serve_again()
+            else:
+                send(data)
 
-        with mock.patch.object(stream, '_send', unread), \
-                mock.patch.object(Stream, 'ask') as ask:
-            with self.assertRaises(ClientDisconnected):
-                self.commit()
-        ask.assert_not_called()
-        self.assertEqual(self.called, [])
+        last = frames.frame(self.request(1))
+        with self.nobody_is_asked(), mock.patch.object(
+                stream, '_send', unread):
+            self.commit()
         self.commit()
         self.check_all_is_well()
 
     def test_nothing_of_it_has_left(self):
-        """The server is not asked."""
-        stream = self.client._server.stream
-        name = self.request.__name__.lower()
-        original = getattr(Stream, name)
-
-        def too_late(*args):
-            stream.end('of a test')
-            return original(*args)
-
-        with mock.patch.object(Stream, name, too_late), mock.patch.object(
-                Stream, 'ask') as ask, self.assertRaises(ClientDisconnected):
+        with self.nobody_is_asked(), self.before_a(
+                self.request, lambda stream: stream.end('of a test')):
             self.commit()
-        ask.assert_not_called()
 
     def test_it_is_published_later(self):
         """The server answers when it is."""
         publish, go_on = self.storage.publish, threading.Event()
-        service = self.server.services['1']
-        lost = self.at_request(self.request, goes_on=True)
+        session, asked = self.session(), threading.Event()
         with mock.patch.object(
                 self.storage, 'publish',
-                lambda: go_on.is_set() and publish()), mock.patch.object(
-                    Stream, 'ask', autospec=True,
-                    side_effect=Stream.ask) as ask:
+                lambda: go_on.is_set() and publish()), self.before_a(
+                    frames.Ask, lambda stream: asked.set()):
             committing = Thread(self.commit)
-            until(lambda: lost.calls and ask.called, 'asked')
+            until(lambda: self.in_loop(lambda: [
+                each for each in session._transactions.values()
+                if each.is_finishing]), 'finishing')
+            self.in_loop(session.end)
+            self.assertTrue(asked.wait(PATIENCE))
             committing.join(0.1)
             self.assertTrue(committing.is_alive())
             go_on.set()
-            self.in_loop(service.publish)
+            self.in_loop(self.service.publish)
             tid = committing.result()
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
-        self.assertEqual(self.called, [tid])
-        self.check_all_is_well()
+        self.check_kept(tid)
 
     def test_the_next_connection_ends_too(self):
         self.done_is_lost()
-        asked = self.at_request(commitserver.Ask)
+        asked = self.at_request(frames.Ask)
         tid = self.commit()
-        self.assertEqual(self.called, [tid])
         self.assertGreater(asked.calls, 1)
-        self.check_all_is_well()
+        self.check_kept(tid)
 
-    def test_a_server_that_has_not_announced_it(self):
-        """It could be told to connections before what came before it."""
+    def test_the_server_was_restarted(self):
+        """The file knows."""
         self.done_is_lost()
-        outcome = commitserver.outcome
-        with mock.patch.object(
-                commitserver, 'outcome', lambda number, kept, tid: outcome(
-                    number, kept, maxtid)):
-            self.check_unknown()
-        self.check_all_is_well()
+        restarted = []
+
+        def restart(stream):
+            if not restarted:
+                restarted.append(stream)
+                self.serve_again()
+
+        with self.before_a(frames.Ask, restart):
+            tid = self.commit()
+        self.check_kept(tid)
 
     def check_unknown(self):
         with self.assertRaises(OutcomeUnknown) as caught:
@@ -293,46 +299,28 @@ class Outcomes:
         self.assertIn('repeat', str(caught.exception))
         self.assertEqual(self.called, [])
 
-    def test_the_server_has_forgotten_it(self):
-        self.patch(outcomes, MOST_ENDED=0)
+    def test_the_server_cannot_tell(self):
         self.done_is_lost()
-        self.check_unknown()
-        self.check_all_is_well()
-
-    def test_the_server_was_restarted(self):
-        self.done_is_lost()
-        ask = Stream.ask
-
-        def restart(*args):
-            Stream.ask = ask
-            self.serve_again()
-            return ask(*args)
-
-        with mock.patch.object(Stream, 'ask', restart):
+        with mock.patch.object(
+                self.storage, 'outcome',
+                return_value=Outcome(UNKNOWN, None, 'a pack')):
             self.check_unknown()
         self.check_all_is_well()
 
     def test_no_server_comes(self):
         """It waits as long as for any other answer."""
         self.done_is_lost()
-        self.client._server.timeout = 0.1
-        with mock.patch.object(zeoconnection.ZeoConnection, 'verify', never):
+        self.client.wait_timeout = 0.1
+        with mock.patch.object(FsyncClient, 'meet', self.refuse):
             self.check_unknown()
 
-    def test_the_next_connection_has_no_channel(self):
-        self.done_is_lost()
-        self.patch(link, is_possible=False)
-        self.check_unknown()
-
-    def test_a_server_that_does_not_answer(self):
-        self.done_is_lost()
-        self.patch(CommitChannel, _tell_outcome=lambda *args: None)
-        self.client._server.timeout = 0.5
-        self.check_unknown()
+    def refuse(self, opened):
+        opened.connection.close()
+        raise NoServer('not now')
 
     def test_the_storage_is_closed(self):
         self.done_is_lost()
-        with mock.patch.object(zeoconnection.ZeoConnection, 'verify', never):
+        with mock.patch.object(FsyncClient, 'meet', self.refuse):
             committing = Thread(self.check_unknown)
             until(lambda: not self.client.is_connected(), 'cut')
             self.client.close()
@@ -347,7 +335,6 @@ class Outcomes:
         for loses in False, True:
             with self.subTest(loses):
                 self.called.clear()
-                until(self.has_channel, 'connected again')
                 if loses:
                     self.done_is_lost()
                 with self.assertRaises(StorageError) as caught:
@@ -372,10 +359,6 @@ class Outcomes:
             with self.assertRaisesRegex(LeaderChanged, 'a test') as caught:
                 self.commit()
         self.assertIsInstance(caught.exception, TransientError)
-
-
-async def never(connection, server_tid):
-    """A server that is not verified."""
 
 
 class OfOneTrip(InOneTrip, Outcomes, OutcomeTestCase):
@@ -432,16 +415,18 @@ class OfDatabases(OutcomeTestCase):
         self.check(2)
 
     def test_one_that_is_not_kept_is_repeated(self):
-        self.at_request(commitserver.Finish if self.klass
-                        else commitserver.Trip)
+        self.at_request(frames.Finish if self.klass
+                        else frames.Trip)
         self.assertEqual(self.count(), 2)
         self.check(1)
 
     def test_an_unknown_one_is_not_repeated(self):
-        self.patch(outcomes, MOST_ENDED=0)
         self.done_is_lost()
-        with self.assertRaises(OutcomeUnknown):
-            self.count()
+        with mock.patch.object(
+                self.storage, 'outcome',
+                return_value=Outcome(UNKNOWN, None, 'a pack')):
+            with self.assertRaises(OutcomeUnknown):
+                self.count()
         self.manager.begin()
         self.check(1)
 

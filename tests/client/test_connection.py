@@ -18,11 +18,11 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
 from ZODB.tests.hexstorage import HexStorage
 
-from fsyncstorage.client import storage
 from fsyncstorage.client.connection import Connection
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.wire import frames
 
 from ..resource import BEHIND
 from ..resource import Refused
@@ -49,14 +49,14 @@ class DatabaseTestCase(ConnectedTestCase):
         self.root = self.connection.root()
         #: The requests of the client that finish something.
         self.asked = []
-        for name in 'trip', 'finish':
-            original = getattr(Stream, name)
+        ask = Stream.ask
 
-            def note(*args, name=name, original=original):
-                self.asked.append(name)
-                return original(*args)
+        def note(stream, message, *args, **options):
+            if message.__class__ in (frames.Trip, frames.Finish):
+                self.asked.append(message.__class__.__name__.lower())
+            return ask(stream, message, *args, **options)
 
-            self.patch(Stream, **{name: note})
+        self.patch(Stream, ask=note)
 
     def database(self, storage, **options):
         db = ZODB.DB(storage, **options)
@@ -139,7 +139,7 @@ class Trips(DatabaseTestCase):
         with mock.patch.object(
                 self.client, 'tpc_begin', self.begin_and_cut_off(
                     self.client.tpc_begin)):
-            with self.assertRaises(storage.ClientDisconnected):
+            with self.assertRaises(ClientDisconnected):
                 self.manager.commit()
         self.manager.abort()
         self.change(2)
@@ -222,7 +222,7 @@ class TooLate(DatabaseTestCase):
         self.root['value'] = 'next'
         self.manager.commit()
         self.assertEqual(self.seen_by_others(), 'next')
-        self.assertEqual(self.client._server._committing, {})
+        self.assertEqual(self.transactions(), 0)
 
     @contextlib.contextmanager
     def said_loudly(self):

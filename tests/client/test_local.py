@@ -1,8 +1,8 @@
-"""What a client beside its server reads itself, and when it asks (I14).  Goes
-with `client/local.py`, where it looks at its source.
+"""What a client beside its server reads itself, and when it asks (I14).
 """
 
 import contextlib
+import gc
 import os
 import socket
 import threading
@@ -12,7 +12,6 @@ from unittest import mock
 
 import ZODB
 from transaction import TransactionManager
-from ZEO.asyncio.client import Protocol
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
@@ -22,6 +21,7 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.client import local
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import NotAMap
@@ -76,7 +76,7 @@ class LocalTestCase(ConnectedTestCase):
         until(lambda: client.stats()['reads_locally'], 'reads locally')
 
     def source(self, client):
-        return client._server.local.source
+        return client._local.source
 
     def read(self, client, number):
         """As a transaction that begins now."""
@@ -132,7 +132,7 @@ class Loads(LocalTestCase):
 
     def test_off(self):
         client = self.connect_without()
-        self.assertIsNone(client._server.local)
+        self.assertIsNone(client._local)
         self.assertFalse(client.stats()['reads_locally'])
         with self.assertRaisesRegex(ValueError, 'auto or off'):
             self.connect(local_reads='on')
@@ -141,7 +141,7 @@ class Loads(LocalTestCase):
         client = self.connect()
         child = os.fork()
         if not child:
-            answer = client._server.local.load_before(
+            answer = client._local.load_before(
                 oid(1), after(self.tid))
             os._exit(answer is not UNCERTAIN)
         _, status = os.waitpid(child, 0)
@@ -184,7 +184,7 @@ class Doubts(LocalTestCase):
         client = self.connect()
         view = self.source(client)._view.__class__
         commit(client, {1: b'x' * BLOCK}, self.tid)
-        load = client._server.local.load_before
+        load = client._local.load_before
         tid = after(client.lastTransaction())
         self.assertEqual(load(oid(1), tid)[0], b'x' * BLOCK)
         with mock.patch.object(view, 'longest', BLOCK - 1):
@@ -208,7 +208,7 @@ class Packs(LocalTestCase):
         self.until_told(client, newer)
         self.assertEqual(self.read(client, 1), (b'newer', newer, None))
         until(lambda: self.source(client) not in (None, old), 'a new map')
-        client._cache.clear()
+        client._cache.begin_anew(client.lastTransaction())
         with self.asked(0):
             self.assertEqual(self.read(client, 1), (b'newer', newer, None))
 
@@ -225,7 +225,7 @@ class Packs(LocalTestCase):
     def test_one_that_is_refused_asks_again_later(self):
         """Also if loads notice late that the map is retired."""
         client = self.connect()
-        reads, asked = client._server.local, threading.Semaphore(0)
+        reads, asked = client._local, threading.Semaphore(0)
         ask = reads._ask
 
         def count():
@@ -308,7 +308,7 @@ class Moves(LocalTestCase):
             self.until_told(client, tid)
             if offers:
                 self.until_local(client)
-            self.assertEqual(client._server.local is not None, offers)
+            self.assertEqual(client._local is not None, offers)
             with self.asked(0 if offers else 1):
                 self.assertEqual(self.read(client, 1), (data, tid, None))
             self.assertEqual(len(client._cache), 1)
@@ -343,12 +343,13 @@ class Behind(LocalTestCase):
     def test_a_server_that_lags_is_not_followed(self):
         client = self.with_db(self.connect(cache=self.path('cache.zec')))
         new = self.see_new(client)
-        with self.assertLogs(level='ERROR') as logs:
+        with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
             self.serve_again('lost')
-            until(lambda: 'Server behind client' in str(logs.output),
+            until(lambda: 'this client has seen' in str(logs.output),
                   'refused')
-        self.assertIn(f'remove its cache file ({self.path("cache.zec")})',
-                      str(logs.output))
+        self.assertIn(
+            f'remove its cache file ({self.path("cache.zec")}.fsync)',
+            str(logs.output))
         self.assertFalse(client.is_connected())
         self.assertEqual(client.lastTransaction(), new)
 
@@ -391,10 +392,10 @@ class Verified(TwoObjectsTestCase):
                 for name in 'xy':
                     connection.root()[name].value += 1
 
-    def check_begin(self, method, times=1):
-        """x is in memory, and y is not.  The connection is cut off, both are
-        changed, and when the client calls this method so often while it is
-        connected again, a transaction begins."""
+    def check_begin(self, name, is_behind=True):
+        """x is in memory, and y is not.  The stream ends, both are changed,
+        and a transaction begins before or behind this method of the client,
+        which is called while the next stream is opened.  What it sees."""
         client = self.connect()
         db = ZODB.DB(client)
         self.addCleanup(db.close)
@@ -407,45 +408,36 @@ class Verified(TwoObjectsTestCase):
         manager.abort()
         y._p_deactivate()
         self.assertEqual(len(client._cache), 0)
-        begun = []
+        method, begun = getattr(client, name), []
 
-        def at(protocol, called, *args):
-            if called == method:
-                begun.append(called)
-                if len(begun) == times:
-                    manager.begin()
+        def call(*args):
+            if is_behind:
+                result = method(*args)
+            if not begun:
+                manager.begin()
+                begun.append(name)
+            return result if is_behind else method(*args)
 
-        client_io = client._server.client
-        with mock.patch.object(client_io, 'try_connecting') as connect_again:
-            session, = self.sessions()
-            self.in_loop(session.abort)
-            until(lambda: connect_again.called, 'cut off')
-        self.change_both()
-        server_call, invalidate = Protocol.server_call, client.invalidateCache
-
-        def call(protocol, *args):
-            at(protocol, *args)
-            return server_call(protocol, *args)
-
-        def invalidate_cache():
-            invalidate()
-            at(None, 'invalidateCache')
-
-        self.patch(Protocol, server_call=call)
-        with mock.patch.object(client, 'invalidateCache', invalidate_cache):
-            self.in_client_loop(client, client_io.try_connecting)
-            until(client.is_connected, 'connected')
-        self.assertGreaterEqual(len(begun), times)
+        with mock.patch.object(client, name, call):
+            with self.another_stream(client):
+                with mock.patch.object(client, 'hellos', lambda: ()):
+                    client._failover.stream.end('of a test')
+                    until(lambda: not client.is_connected(), 'disconnected')
+                    self.change_both()
+        self.assertTrue(begun)
         seen = x.value, y.value
         manager.begin()
         self.assertEqual((x.value, y.value), (1, 1))
         return seen
 
     def test_when_the_last_tid_is_known(self):
-        self.assertEqual(self.check_begin('get_info', 2), (1, 1))
+        self.assertEqual(self.check_begin('meet'), (1, 1))
 
     def test_before(self):
-        self.assertEqual(self.check_begin('get_info'), (0, 0))
+        self.assertEqual(self.check_begin('meet', is_behind=False), (0, 0))
+
+    def test_when_what_has_changed_is_told(self):
+        self.assertEqual(self.check_begin('invalidateTransaction'), (1, 1))
 
     def test_when_the_server_does_not_know_what_has_changed(self):
         with mock.patch.object(
@@ -455,17 +447,23 @@ class Verified(TwoObjectsTestCase):
     def test_and_the_last_tid_is_known(self):
         with mock.patch.object(
                 Service, 'invalidations_since', lambda *args: None):
-            self.assertEqual(self.check_begin('get_info', 2), (1, 1))
+            self.assertEqual(self.check_begin('meet'), (1, 1))
 
 
 class Ends(LocalTestCase):
 
     def test_nothing_is_left(self):
-        self.connect().close()
+        """When nobody refers to it."""
+        self.come_and_go()
         before = open_files()
         for _ in range(5):
-            self.connect().close()
-        until(lambda: open_files() <= before, 'closed')
+            self.come_and_go()
+        until(lambda: gc.collect() is not None and open_files() <= before,
+              'closed')
+
+    def come_and_go(self):
+        with contextlib.closing(FsyncClient(self.server.addr)) as client:
+            self.until_local(client)
 
     def test_a_name_that_does_not_answer_holds_nobody_up(self):
         """A path on a dead mount, say."""

@@ -110,15 +110,15 @@ class Blobs(LocalBlobsTestCase):
                         {'stat': mock.Mock(side_effect=PermissionError)}):
             with mock.patch.multiple(os, **trouble):
                 self.assertIsNone(
-                    client._server.local.blob_path(oid(7), self.serial))
+                    client._local.blob_path(oid(7), self.serial))
         os.mkdir(self.storage.fshelper.getBlobFilename(oid(7), self.tid))
-        self.assertIsNone(client._server.local.blob_path(oid(7), self.tid))
+        self.assertIsNone(client._local.blob_path(oid(7), self.tid))
 
     def test_one_that_a_pack_removes_before_it_is_opened(self):
         client = self.connect()
         gone = self.path('gone')
         with mock.patch.object(
-                client._server.local, 'blob_path', lambda *args: gone):
+                client._local, 'blob_path', lambda *args: gone):
             with client.openCommittedBlobFile(
                     oid(7), self.serial) as file:
                 self.assertEqual(file.read(), CONTENT)

@@ -1,11 +1,9 @@
 """Local reads beside commits in one trip, and while the answer to one is open.
-Goes with `client/outcome.py`.
 
 What is told as committed is found locally at once, and all of it.  What was
 not told yet is not seen, although the file and the map have it.
 """
 
-import asyncio
 import contextlib
 import threading
 from unittest import mock
@@ -14,11 +12,12 @@ import ZODB
 from transaction import TransactionManager
 from ZEO.Exceptions import ClientDisconnected
 
-from fsyncstorage.client.zeoconnection import ZeoConnection
-from fsyncstorage.server import commitchannel
-from fsyncstorage.server.commitchannel import CommitChannel
-from fsyncstorage.wire import commitserver
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server import oursession
+from fsyncstorage.server.oursession import OurSession
+from fsyncstorage.wire import frames
 
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
 from .test_client_outcome import Lost
@@ -69,14 +68,13 @@ class InOneTrip(TwoObjectsTestCase):
     @contextlib.contextmanager
     def cut_off(self):
         """When the connection has ended, there is none in the `with`."""
-        go_on, verify = threading.Event(), ZeoConnection.verify
+        go_on, meet = threading.Event(), FsyncClient.meet
 
-        async def later(connection, tid):
-            while not go_on.is_set():
-                await asyncio.sleep(0.001)
-            await verify(connection, tid)
+        def later(client, opened):
+            go_on.wait(PATIENCE)
+            return meet(client, opened)
 
-        with mock.patch.object(ZeoConnection, 'verify', later):
+        with mock.patch.object(FsyncClient, 'meet', later):
             try:
                 yield
             finally:
@@ -98,8 +96,8 @@ class InOneTrip(TwoObjectsTestCase):
         return committing
 
     def done_is_lost(self):
-        self.patch(CommitChannel, _finished=Lost(
-            CommitChannel._finished, goes_on=True))
+        self.patch(OurSession, _finished=Lost(
+            OurSession._finished, goes_on=True))
 
     def test_it_was_kept(self):
         self.done_is_lost()
@@ -108,9 +106,9 @@ class InOneTrip(TwoObjectsTestCase):
         self.assertEqual(self.trips.one, 1)
 
     def test_it_was_not_kept(self):
-        trip = commitserver.Trip
-        with mock.patch.dict(commitchannel._METHODS, {trip: Lost(
-                commitchannel._METHODS[trip], goes_on=False)}):
+        trip = frames.Trip
+        with mock.patch.dict(oursession._METHODS, {trip: Lost(
+                oursession._METHODS[trip], goes_on=False)}):
             with self.assertRaises(ClientDisconnected):
                 self.check_while_it_is_open().result()
         self.assertEqual(self.look(), [0, 0])

@@ -18,9 +18,8 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 
-from fsyncstorage import wire
 from fsyncstorage.client.cache import Cache
-from fsyncstorage.client.pending import Pending
+from fsyncstorage.client.pending import Found
 
 from ..generated import settings
 from ..often import often
@@ -51,7 +50,7 @@ class Client(RuleBasedStateMachine):
         self.asked = []         # (load, reply or None)
         self.waiting = []
         self.cache = Cache(None, 100_000)
-        self.cache.setLastTid(p64(1))
+        self.cache.set_last_tid(p64(1))
 
     def teardown(self):
         self.cache.close()
@@ -78,9 +77,8 @@ class Client(RuleBasedStateMachine):
         before = u64(load.tid)
         serial = self.at_server(load.oid, before, self.published)
         later = [tid for tid in self.changes[load.oid] if tid > serial]
-        return wire.Found(
-            1, p64(self.announced), b'%d' % serial, p64(serial),
-            p64(min(later)) if later else None)
+        return Found(p64(self.announced), b'%d' % serial, p64(serial),
+                     p64(min(later)) if later else None)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
@@ -94,15 +92,28 @@ class Client(RuleBasedStateMachine):
 
     @rule(oid=one_oid, as_of_now=st.booleans(), looks=st.booleans())
     def ask(self, oid, as_of_now, looks):
-        tid = p64(u64(self.cache.tid) + 1) if as_of_now else maxtid
-        if self.cache.loadBefore(oid, tid):
+        tid = p64(u64(self.cache.last_tid) + 1) if as_of_now else maxtid
+        if self.cache.load_before(oid, tid):
             return
-        load, last_tid = self.cache.ask(
-            oid, tid, self.cache.pending.generation)
+        load, last_tid = self.cache.ask(oid, tid, self.cache.generation)
         if last_tid is None:
             self.asked.append((load, self.look_up(load) if looks else None))
         else:
             self.waiting.append(Wait(load, last_tid))
+
+    @rule(oids=some_oids)
+    def prefetch(self, oids):
+        loads = []
+        self.cache.ask_for_missing(
+            oids, maxtid, self.cache.generation, 'prefetches', loads)
+        for load in loads:
+            assert not self.cache.load_before(load.oid, maxtid)
+            assert not any(
+                (each.oid, each.tid, each.overtaken)
+                == (load.oid, maxtid, False) for each, _ in self.asked
+                if each.generation == load.generation)
+            assert load.prefetches == 'prefetches'
+            self.asked.append((load, None))
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data(), lost=st.sampled_from([False, False, True]))
@@ -111,6 +122,7 @@ class Client(RuleBasedStateMachine):
             st.sampled_from(range(len(self.asked)))))
         load.reply = None if lost else reply or self.look_up(load)
         self.cache.answered(load)
+        assert load.ended
         for wait in [wait for wait in self.waiting if wait.load is load]:
             self.waiting.remove(wait)
             assert not load.done.locked()
@@ -123,30 +135,35 @@ class Client(RuleBasedStateMachine):
             assert u64(load.reply.serial) >= self.at_server(
                 load.oid, u64(load.tid), u64(wait.last_tid))
 
-    # The client's event loop
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def forsake(self, data):
+        load, _ = data.draw(st.sampled_from(self.asked))
+        self.cache.forsake(load)
+        assert self.cache.ask(
+            load.oid, load.tid, self.cache.generation - 1)[0] is not load
+
+    # What the client is told
 
     @precondition(lambda self: self.half_told or (
         self.arriving and self.arriving[0][0] <= self.announced))
     @rule(steps=st.integers(1, 4))
     def tell(self, steps):
         tid, oids = self.half_told or self.arriving.pop(0)
-        for oid in oids[:steps]:
-            self.cache.invalidate(oid, p64(tid))
+        self.cache.invalidate([(p64(tid), oids[:steps])])
         self.half_told = tid, oids[steps:]
         if len(oids) < steps:
-            self.cache.setLastTid(p64(tid))
+            self.cache.set_last_tid(p64(tid))
             self.half_told = None
 
     @precondition(lambda self: self.half_told is None and not self.arriving)
-    @rule(oids=some_oids)
-    def commit(self, oids):
+    @rule(oids=some_oids, resolved=st.booleans())
+    def commit(self, oids, resolved):
         """A transaction of this client's own."""
         self.publish(oids, True)
         tid, oids = self.arriving.pop()
-        for oid in oids:
-            self.cache.invalidate(oid, p64(tid))
-            self.cache.store(oid, p64(tid), None, b'%d' % tid)
-        self.cache.setLastTid(p64(tid))
+        self.cache.committed(p64(tid), [
+            (oid, b'%d' % tid, resolved) for oid in oids], lambda tid: None)
 
     @rule(drop=st.booleans(), really=st.sampled_from([False] * 4 + [True]))
     def connect_again(self, drop, really):
@@ -154,29 +171,29 @@ class Client(RuleBasedStateMachine):
         if not really:
             return
         self.cache.new_generation()
-        last_tid = u64(self.cache.tid)
+        last_tid = u64(self.cache.last_tid)
         if drop:
-            self.cache.clear()
-        for oid in OIDS:
+            self.cache.begin_anew(p64(last_tid))
+        self.cache.drop([
+            oid for oid in OIDS
             if any(last_tid < tid <= self.announced
-                   for tid in self.changes[oid]):
-                self.cache.invalidate(oid, None)
+                   for tid in self.changes[oid])])
         self.half_told = None
         self.arriving = [(tid, oids) for tid, oids in self.arriving
                          if tid > self.announced]
-        self.cache.setLastTid(p64(max(self.announced, last_tid)))
+        self.cache.set_last_tid(p64(max(self.announced, last_tid)))
 
     # What holds
 
     @invariant()
     def what_is_current_is_current(self):
-        last_tid = u64(self.cache.tid)
-        told = self.half_told
-        for oid, serial in self.cache.contents():
-            expected = self.at_server(oid, 1 << 62, last_tid)
-            if told is not None and u64(serial) == told[0]:
-                continue  # it is about to be the last tid
-            assert u64(serial) == expected, (oid, serial, expected)
+        last_tid = u64(self.cache.last_tid)
+        for oid in OIDS:
+            found = self.cache.load_before(oid, maxtid)
+            if found is not None:
+                data, serial, _ = found
+                assert u64(serial) == self.at_server(oid, 1 << 62, last_tid)
+                assert data == b'%d' % u64(serial)
 
     @invariant()
     def what_ended_is_forgotten(self):
@@ -221,21 +238,74 @@ def generation(client):
     client.answer(First(), lost=False)
 
 
+def own_commit(client):
+    """This client changes its object, and does not know the new state."""
+    client.ask(OIDS[0], as_of_now=False, looks=True)
+    client.commit(OIDS[:1], resolved=True)
+    client.answer(First(), lost=False)
+
+
 class Rule(unittest.TestCase):
 
     def test_every_order_of_events(self):
         run_model(max_examples=often(35, 300, 20))
 
     def test_where_each_part_of_the_rule_is_needed(self):
-        for order in overtaken, serial, generation:
+        for order in overtaken, serial, generation, own_commit:
             with self.subTest(order.__name__), contextlib.closing(
                     Client()) as client:
                 order(client)
                 client.what_is_current_is_current()
 
+    def test_an_end_of_which_the_client_has_not_heard(self):
+        """The object may be here as current."""
+        with contextlib.closing(Client()) as client:
+            client.publish(OIDS[:1], announced=True)
+            client.ask(OIDS[0], as_of_now=True, looks=True)
+            client.answer(First(), lost=False)
+            self.assertEqual(len(client.cache), 0)
+
     def test_a_server_that_knows_less(self):
         """It cannot be, in the same generation; nothing of it is kept."""
-        pending = Pending()
-        load = pending.begin(OIDS[0], maxtid, p64(5), 0)
-        load.reply = wire.Found(1, p64(4), b'', p64(1), None)
-        self.assertFalse(pending.may_keep_as_current(load, p64(5)))
+        with contextlib.closing(Cache(None, 100_000)) as cache:
+            cache.set_last_tid(p64(5))
+            for as_of in 4, 5:
+                load, _ = cache.ask(OIDS[0], maxtid, cache.generation)
+                load.reply = Found(p64(as_of), b'', p64(1), None)
+                cache.answered(load)
+                self.assertEqual(len(cache), as_of - 4)
+
+    def test_what_is_dropped(self):
+        """And what is asked for, but not what is asked for later."""
+        with contextlib.closing(Cache(None, 100_000)) as cache:
+            for expected in 0, 1:
+                load, _ = cache.ask(OIDS[0], maxtid, cache.generation)
+                if not expected:
+                    cache.drop(OIDS)
+                load.reply = Found(p64(0), b'', p64(0), None)
+                cache.answered(load)
+                self.assertEqual(len(cache), expected)
+            cache.drop(OIDS)
+            self.assertEqual(len(cache), 0)
+
+    def test_what_is_there_already(self):
+        """A second load with another tid: it is not kept twice."""
+        with contextlib.closing(Cache(None, 100_000)) as cache:
+            cache.set_last_tid(p64(5))
+            for end in None, p64(5):
+                asked = [cache.ask(OIDS[0], p64(tid), cache.generation)[0]
+                         for tid in (3, 4)]
+                kept = []
+                for load in asked:
+                    load.reply = Found(p64(5), b'x', p64(2), end)
+                    cache.answered(load)
+                    kept.append((len(cache), cache.stats()))
+                self.assertEqual(*kept)
+
+    def test_an_answer_that_is_no_revision(self):
+        with contextlib.closing(Cache(None, 100_000)) as cache:
+            for reply in None, unittest:
+                load, _ = cache.ask(OIDS[0], maxtid, cache.generation)
+                load.reply = reply
+                cache.answered(load)
+                self.assertEqual(len(cache), 0)

@@ -1,6 +1,6 @@
 """How many commits took one trip to the server, and how many took two."""
 
-from fsyncstorage.server.commitchannel import CommitChannel
+from fsyncstorage.server.oursession import OurSession
 
 
 class Trips:
@@ -9,14 +9,14 @@ class Trips:
     def __init__(self, test):
         #: Commits that were done.
         self.one = self.two = 0
-        finished = CommitChannel._finished
+        finished = OurSession._finished
 
-        def counted(channel, transaction, tid, *args, **options):
+        def counted(session, transaction, resolved, tid, error):
             if tid is not None:
                 if transaction.is_in_one_trip:
                     self.one += 1
                 else:
                     self.two += 1
-            finished(channel, transaction, tid, *args, **options)
+            finished(session, transaction, resolved, tid, error)
 
-        test.patch(CommitChannel, _finished=counted)
+        test.patch(OurSession, _finished=counted)

@@ -11,7 +11,6 @@ transactions there were: a view must have exactly those up to the last one that
 its reader was told of, so one that is stale is wrong, too.
 """
 
-import asyncio
 import bisect
 import contextlib
 import os
@@ -23,7 +22,6 @@ import sys
 import threading
 import time
 import unittest
-from unittest import mock
 
 import transaction
 import ZODB
@@ -31,19 +29,22 @@ from transaction.interfaces import TransientError
 from ZODB.FileStorage import FileIterator
 from ZODB.POSException import POSError
 from ZODB.tests.MinPO import MinPO
+from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.source import Source
+from fsyncstorage.wire import frames
 
+from ..client.talking import Talking
 from ..often import often
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import oid
 from ..support import until
 
 ACCOUNTS = 20
@@ -115,16 +116,13 @@ class Bank(TestCase):
         self.answers = LocalAnswers(self)
         #: The client that finds no server now; and who looks holds this.
         self.held_up, self.looking = None, threading.Lock()
-        verify = ZeoConnection.verify
+        hello = FsyncClient._hello
 
-        async def held_up(connection, tid):
-            while connection.client is self.held_up:
-                await asyncio.sleep(0.01)
-            await verify(connection, tid)
+        def held_up(client, flags):
+            until(lambda: client is not self.held_up, 'it goes on')
+            return hello(client, flags)
 
-        patch = mock.patch.object(ZeoConnection, 'verify', held_up)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(FsyncClient, _hello=held_up)
 
     # The server
 
@@ -147,7 +145,7 @@ class Bank(TestCase):
 
     @staticmethod
     def source_of(client):
-        local = client._server.local
+        local = client._local
         return local and local.source
 
     def is_of_the_file(self, source):
@@ -190,8 +188,6 @@ class Bank(TestCase):
 
     def connect(self):
         client = FsyncClient(self.path('zeo.sock'), wait_timeout=PATIENCE)
-        # Where no server answers, ZEO tries again after a second or two.
-        client._server.client.connect_poll = 0
         db = ZODB.DB(client)
         self.addCleanup(db.close)
         return client, db
@@ -324,3 +320,38 @@ class BankUnderInterval(Bank):
     def check(self):
         super().check()
         self.assertGreater(self.lost, 0)
+
+
+@unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
+class TheNextServer(Talking):
+
+    def test_what_the_file_of_the_last_one_does_not_have(self):
+        """When a client hears of it, it reads that file no more: the map of a
+        server that was killed is not retired."""
+        address = self.path('socket')
+        first = self.serve(self.open(local_reads=True), address)
+        self.talk(first).commit({1: b'old'})
+        client = FsyncClient(address, wait_timeout=PATIENCE)
+        self.addCleanup(client.close)
+        until(lambda: client._local and client._local.source, 'local')
+        verified, goes_on = [], threading.Event()
+        hello, verify = client._hello, client._verify
+
+        def held_up(flags):
+            goes_on.wait(PATIENCE)
+            return hello(flags)
+
+        def look(*args):
+            verify(*args)
+            begins = p64(u64(client.lastTransaction()) + 1)
+            verified.append(client._local and client._local.load_before(
+                oid(1), begins))
+
+        client._hello, client._verify = held_up, look
+        first.close()
+        server = self.serve(self.open(), address)
+        found = self.talk(server).ask(frames.Load(0, oid(1), maxtid))
+        self.talk(server).commit({1: b'new'}, found.serial)
+        goes_on.set()
+        until(lambda: verified, 'it has heard of it')
+        self.assertIn(verified[0], (None, UNCERTAIN))

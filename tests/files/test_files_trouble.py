@@ -13,12 +13,11 @@ import threading
 from ZODB.blob import Blob
 from ZODB.DB import DB
 
+from fsyncstorage.client import reads
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.server.blobsender import SENT_AT_ONCE
 
 from ..client.blobs.caches import Disk
 from ..client.blobs.caches import content
-from ..client.connected import blobs_held_up
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..commands import answers
@@ -43,7 +42,9 @@ ZEO_CONF = '''
 '''
 
 # More than there is room for in all buffers on the way.
-SIZE = 4 * SENT_AT_ONCE
+# Bytes that come before the rest is held up, and all.
+FIRST = 1 << 20
+SIZE = 4 * FIRST
 
 
 class Site(Commands):
@@ -104,9 +105,14 @@ class Site(Commands):
         """Return an event: the rest of what is behind a first piece may come.
         """
         go_on = threading.Event()
-        patch = blobs_held_up(go_on)
-        patch.start()
-        self.addCleanup(patch.stop)
+        put = reads._put
+
+        def held(download, message):
+            if download.offset >= FIRST:
+                go_on.wait(PATIENCE)
+            return put(download, message)
+
+        self.patch(reads, _put=held)
         # Before the client is closed, which waits for downloads.
         self.addCleanup(go_on.set)
         return go_on
@@ -162,8 +168,8 @@ class KilledServer(Site):
         go_on = self.hold_up_downloads()
         with self.asked('cold') as response:
             self.assertEqual(response.headers['Content-Length'], str(SIZE))
-            came = response.read(SENT_AT_ONCE)
-            self.client._server.timeout = 0.1
+            came = response.read(FIRST)
+            self.client.wait_timeout = 0.1
             self.server.kill()
             self.server.wait()
             go_on.set()

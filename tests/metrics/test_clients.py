@@ -47,7 +47,7 @@ class ClientsTestCase(Served):
         return {source: self.registry.get_sample_value(
             'fsyncclient_load_duration_seconds_count',
             {'storage': 'main', 'source': source})
-            for source in ('local', 'channel', 'connection')}
+            for source in ('local', 'server')}
 
 
 class Clients(ClientsTestCase):
@@ -65,8 +65,7 @@ class Clients(ClientsTestCase):
         self.load(1, 2, 1)
         self.check(cache_hits_total=3, cache_misses_total=2,
                    cache_evictions_total=0)
-        self.assertEqual(
-            self.by_source(), {'local': 0, 'channel': 2, 'connection': 0})
+        self.assertEqual(self.by_source(), {'local': 0, 'server': 2})
         self.check(reads_locally=0, blob_cache_bytes=None)
 
     @unittest.skipUnless(objectmap.is_possible(), 'needs sealed memory')
@@ -85,8 +84,7 @@ class Clients(ClientsTestCase):
         self.load(1)
         self.check(cache_misses_total=1, local_reads_total=3)
         timed = self.by_source()
-        self.assertEqual(
-            (timed['channel'], timed['connection']), (1, 0))
+        self.assertEqual(timed['server'], 1)
         # The first is timed, and about one in 16.
         self.assertIn(timed['local'], (1, 2))
         for _ in range(10 * EACH):

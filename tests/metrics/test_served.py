@@ -9,7 +9,6 @@ import ZEO.ClientStorage
 from ZODB.POSException import ConflictError
 from ZODB.utils import maxtid
 
-from fsyncstorage import wire
 from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.metrics import page
@@ -17,8 +16,11 @@ from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.server.clients import LONGEST
 from fsyncstorage.server.clients import MOST_OIDS
 from fsyncstorage.server.clients import MOST_TRANSACTIONS
+from fsyncstorage.wire import frames
+from fsyncstorage.wire import values
 from perf import zeowire
 
+from ..client.talking import Talker
 from ..server.serving import ErrorReply
 from ..server.serving import Served
 from ..server.serving import record
@@ -71,6 +73,12 @@ class ClientsCase(NothingIsKept, Served):
         self.addCleanup(client.close)
         return client
 
+    def talk(self):
+        """To a client of ours that speaks by hand."""
+        talker = Talker(self.server.addr)
+        self.addCleanup(talker.close)
+        return talker
+
     def conflict(self, client):
         """Of a change of what has changed since."""
         transaction = begin(client)
@@ -121,8 +129,11 @@ class ByHand(ClientsCase):
     def test_a_client_that_disconnects_leaves_nothing(self):
         peer = self.connect(self.server)
         peer.vote({1: b'x'})
+        ours = self.talk()
+        ours.vote(ours.stored({2: b'x'}))
         self.assertEqual(len(self.server.tallies), 1)
-        peer.close()
+        for each in peer, ours:
+            each.close()
         until(lambda: not self.clients(), 'gone')
         self.assertEqual(self.server.tallies, {})
         until(lambda: not self.service.committer.ballots(), 'aborted')
@@ -165,7 +176,7 @@ class Ours(ClientsCase):
         self.storage.retire_map()
         until(lambda: not self.only()['reads_locally'], 'not any more')
 
-    def test_commits_loads_and_conflicts_on_the_channels(self):
+    def test_commits_loads_and_conflicts(self):
         commit(self.storage, {number: record(number)
                               for number in range(1, 6)})
         client = self.client(local_reads='off')
@@ -180,25 +191,23 @@ class Ours(ClientsCase):
     def test_bytes_are_those_of_all_of_its_connections(self):
         commit(self.storage, {1: record(1), 2: record(2)})
         client = self.client(local_reads='off')
-        self.assertIsNotNone(client._server.stream)
-        client.ping()  # behind all that it says of itself
+        client.ping()
         before = self.only()
         for number in 1, 2:
             client.loadBefore(oid(number), maxtid)
         commit_over(client, {3: b'x' * 5000})
         client.ping()
         found, figures = self.only(), self.service.figures
-        hello = len(wire.hello(bytes(16), '1'))
         self.assertEqual(figures.channels, 1)
         self.assertEqual(figures.requests, 2)
         self.assertEqual(
-            found['received'],
-            self.server.traffic.received + figures.received - hello)
+            found['received'], self.server.traffic.received + figures.received)
         self.assertGreater(found['received'] - before['received'], 5000)
         self.assertEqual(
             found['sent'], self.server.traffic.sent + figures.sent)
-        # Two loads; a begin, a store, a vote, a finish and a ping.
-        self.assertEqual(found['messages'] - before['messages'], 7)
+        # A reader's hello, two loads; a begin, a store, a vote, a finish and
+        # a ping.
+        self.assertEqual(found['messages'] - before['messages'], 8)
 
 
 class Holding(ClientsCase):
@@ -266,16 +275,19 @@ class Bounds(ClientsCase):
         self.assertEqual(len(label), LONGEST)
 
     def test_what_a_peer_says_of_itself(self):
-        peer = self.connect(self.server)
-        peer.post('about_client', '1\r' + '0' * 900, 1)
-        peer.ping()
+        peer = self.talk()
+
+        def say(*arguments):
+            return peer.ask(frames.Call(
+                0, b'about_client', values.encoded(arguments)))
+
+        self.assertIsInstance(say('1\r' + '0' * 900, 1), frames.Result)
         found = self.only()
         self.assertEqual(found['version'][:3], '1\\r')
         self.assertEqual(len(found['version']), LONGEST)
         self.assertIs(found['reads_locally'], True)
         for wrong in ((), (b'1', False), ('1', 2), ('1', False, 1)):
-            with self.assertRaises(ErrorReply):
-                peer.call('about_client', *wrong)
+            self.assertIsInstance(say(*wrong), frames.Error)
 
     def test_many_clients(self):
         for _ in range(3):

@@ -10,7 +10,7 @@ import itertools
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 
-from fsyncstorage.wire import commitserver
+from fsyncstorage.wire import frames
 
 from ..client.connected import begin
 from ..client.connected import store
@@ -48,7 +48,6 @@ class ChangeOfLeader:
         self.assertEqual(
             [record.tid for transaction in self.storage.iterator()
              for record in transaction], [tid])
-        self.assertEqual(self.client._server._committing, {})
 
 
 class InTwo(InTwoTrips):
@@ -66,16 +65,16 @@ class InTwo(InTwoTrips):
 
 class OfAVote(InTwo, ChangeOfLeader, NodesTest):
 
-    request = commitserver.Vote
+    request = frames.Vote
 
 
 class OfATrip(InOneTrip, ChangeOfLeader, NodesTest):
 
-    request = commitserver.Trip
+    request = frames.Trip
 
 
 class Cutting:
-    """The socket of a channel, which ends behind so many bytes."""
+    """The socket of a stream, which ends behind so many bytes."""
 
     def __init__(self, connection, up=None, down=None, cut=None):
         self._connection = connection
@@ -145,7 +144,7 @@ class Cuts:
 
     def lengths(self):
         """Bytes of a commit, both ways."""
-        stream = self.client._server.stream
+        stream = self.client._failover.stream
         stream._socket = counting = Cutting(stream._socket)
         self.commit(next(self.numbers))
         stream._socket = counting._connection
@@ -154,7 +153,7 @@ class Cuts:
     def cut(self, **places):
         """Is the commit kept?"""
         number = next(self.numbers)
-        stream = self.client._server.stream
+        stream = self.client._failover.stream
         stream._socket = Cutting(
             stream._socket, **places, cut=self.kill_soon)
         self.called.clear()
@@ -168,8 +167,7 @@ class Cuts:
         self.assertEqual(tids, [
             record.tid for transaction in self.storage.iterator()
             for record in transaction if record.oid == oid(number)])
-        self.assertEqual(self.client._server._committing, {})
-        until(lambda: self.client._server.stream, 'connected again')
+        until(self.client.is_connected, 'connected again')
         return bool(tids)
 
 

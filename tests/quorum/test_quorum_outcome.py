@@ -19,10 +19,10 @@ from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.quorum.leading.writer import Writer
-from fsyncstorage.server import commitchannel
-from fsyncstorage.server.commitchannel import CommitChannel
+from fsyncstorage.server import oursession
+from fsyncstorage.server.oursession import OurSession
 from fsyncstorage.server.server import Server
-from fsyncstorage.wire import commitserver
+from fsyncstorage.wire import frames
 from perf.ports import free_address
 
 from ..client.test_client_outcome import InOneTrip
@@ -97,7 +97,6 @@ class NodesTest(NodeTest):
         client = FsyncClient(
             list(self.addresses.values()), wait_timeout=PATIENCE, **options)
         self.addCleanup(client.close)
-        until(lambda: client._server.stream, 'a channel')
         return client
 
     # The death of a primary
@@ -118,29 +117,29 @@ class NodesTest(NodeTest):
 
     def dies_at_request(self, kind):
         """And has done nothing of it."""
-        method, server = commitchannel._METHODS[kind], self.server
+        method, server = oursession._METHODS[kind], self.server
 
-        def dies(channel, *args):
-            if channel.server is server:
+        def dies(session, *args):
+            if session.server is server:
                 self.kill(server)
             else:
-                method(channel, *args)
+                method(session, *args)
 
-        patch = mock.patch.dict(commitchannel._METHODS, {kind: dies})
+        patch = mock.patch.dict(oursession._METHODS, {kind: dies})
         patch.start()
         self.addCleanup(patch.stop)
 
     def dies_at_answer(self):
         """It has published it."""
-        finished, server = CommitChannel._finished, self.server
+        finished, server = OurSession._finished, self.server
 
-        def dies(channel, *args, **options):
-            if channel.server is server:
+        def dies(session, *args):
+            if session.server is server:
                 self.kill(server)
             else:
-                finished(channel, *args, **options)
+                finished(session, *args)
 
-        self.patch(CommitChannel, _finished=dies)
+        self.patch(OurSession, _finished=dies)
 
 
 class Moments:
@@ -186,7 +185,6 @@ class Moments:
         self.check_all_is_well()
 
     def check_all_is_well(self):
-        self.assertEqual(self.client._server._committing, {})
         tid = self.commit(8)
         self.assertEqual(self.storage.load(oid(8)), (b'x', tid))
 
@@ -218,7 +216,7 @@ class Moments:
         committing = Thread(self.commit)
         until(lambda: not self.client.is_connected(), 'lost')
         self.lead(self.next)
-        self.dies_at_request(commitserver.Ask)
+        self.dies_at_request(frames.Ask)
         until(lambda: self.storage.line.is_away, 'asked, and dead')
         self.next = 'c'
         return committing
@@ -253,8 +251,6 @@ class ByTheSameNode(OfOneTrip):
         if node in self.servers:
             # All of the process is gone, with its locks.
             self._close(self.servers[node])
-            self.addresses[node] = free_address()
-            self.client.new_addr(list(self.addresses.values()))
         super().lead(node)
 
 

@@ -6,6 +6,7 @@ values of wrong types in each place of each call, pickles that call, announce
 and nest, arrays that claim to be long.
 """
 
+import itertools
 import os
 import pickle
 import random
@@ -15,8 +16,9 @@ from ZEO.asyncio.marshal import encoder
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
-from fsyncstorage import wire
 from fsyncstorage.server import calls
+from fsyncstorage.wire import frames
+from fsyncstorage.wire import values
 from perf.zeowire import frame
 
 from .test_server_decoding import STOCK
@@ -186,30 +188,156 @@ class Fuzzer:
 _NAMES = sorted(set(calls.REGISTERED) - {LEFT_OUT})
 
 
-class ChannelFuzzer(Fuzzer):
-    """What comes on a read channel, and as its hello."""
-
-    STAGES = 'hellos', 'requests', 'requests', 'requests'
+class _OursFuzzer(Fuzzer):
+    """Frames of our own protocol, of which some are changed."""
 
     def __init__(self, seed, instance):
         self.random = random.Random(seed)
-        self._hostile = [struct.pack('>IB', length, kind) for kind in b'LBx'
+        self._hostile = [struct.pack('>IB', length, kind) for kind in b'LGBSx'
                          for length in (0, 4, 21, 37, 1 << 16, 0xffffffff)]
-        client = wire.Client(instance, '1')
-        self._hello = wire.hello(instance, '1')
-        self._honest = [
-            request for tid in (z64, maxtid) for _, request in (
-                client.load(z64, tid), client.load(tid, tid),
-                client.blob(z64, tid), client.blob(z64, tid, 5, 10))]
+        self._instance = instance
 
     def conversation(self):
         return getattr(self, self.random.choice(self.STAGES))()
 
+    def changed_frame(self, message):
+        return self.changed(frames.frame(message))
+
+
+class ReaderFuzzer(_OursFuzzer):
+    """What comes on a reader, and as its hello."""
+
+    STAGES = 'hellos', 'requests', 'requests', 'requests'
+
+    def __init__(self, seed, instance):
+        super().__init__(seed, instance)
+        self._hello = frames.frame(frames.HelloOfAReader(
+            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, instance, z64,
+            b'1'))
+        self._honest = [
+            frames.frame(message) for tid in (z64, maxtid) for message in (
+                frames.Load(1, z64, tid), frames.Load(2, tid, tid),
+                frames.GetBlob(3, z64, tid, 0, 1 << 20),
+                frames.GetBlob(4, z64, tid, 5, 10))]
+
     def hellos(self):
-        return self.changed(self._hello) + b''.join(
-            self.random.choices(self._honest, k=self.frames - 1))
+        return self.changed(self._hello) + self._some()
 
     def requests(self):
-        return self._hello + b''.join(
-            self.random.choices(self._honest, k=self.frames - 1)
-        ) + self.changed_honest()
+        return self._hello + self._some() + self.changed_honest()
+
+    def _some(self):
+        return b''.join(self.random.choices(self._honest, k=self.frames - 1))
+
+
+class StreamFuzzer(_OursFuzzer):
+    """What comes on a stream, and as its hello.
+
+    Steps of some transactions are mixed with frames that are wrong: out of
+    their place, changed, or of values that may be anything.  Then it goes, in
+    the middle of a frame or not.
+    """
+
+    STAGES = 'hellos', *['transactions'] * 8
+    #: Of transactions that are under way at the same time.
+    places = 4
+    #: Clients, whose later streams end the earlier.
+    clients = 20
+
+    def __init__(self, seed, instance):
+        super().__init__(seed, instance)
+        self._streams = itertools.count(1)
+
+    def hello(self):
+        client = self.random.randrange(self.clients).to_bytes(16, 'big')
+        return frames.Hello(
+            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, client,
+            next(self._streams), self.random.choice((z64, maxtid, b'x' * 8)),
+            self.random.choice((0, 0, 0, frames.TAKES_READ_ONLY, 0xff)),
+            b'1', b'label', b'1.0')
+
+    def hellos(self):
+        return self.changed_frame(self.hello()) + b''.join(
+            map(frames.frame, self.transaction(1)))
+
+    def transactions(self):
+        said = [frames.frame(self.hello())]
+        self._numbers = itertools.count(1)
+        under_way = {}
+        for _ in range(self.random.randrange(60)):
+            message = self._next_step(under_way)
+            wrong = self.random.random() < 0.1
+            said.append(self.wrong(message) if wrong
+                        else frames.frame(message))
+        if self.random.random() < 0.2:  # half a frame
+            said.append(struct.pack('>IB', 1000, ord('S')))
+        return b''.join(said)
+
+    def _next_step(self, under_way):
+        place = self.random.randrange(self.places)
+        while True:
+            for message in under_way.get(place, ()):
+                return message
+            under_way[place] = self.transaction(next(self._numbers))
+
+    def transaction(self, number):
+        """As a client does it."""
+        yield frames.Begin(
+            number, self.random.randbytes(16), z64, b' ', b'', b'', b'')
+        for _ in range(self.random.randrange(4)):
+            yield self.operation(number)
+        if self.random.random() < 0.3:
+            yield frames.Trip(number)
+        else:
+            yield frames.Vote(number)
+            yield self.random.choice(
+                (frames.Finish, frames.Finish, frames.Abort))(number)
+
+    def operation(self, number):
+        oid = self.random.randrange(4).to_bytes(8, 'big')
+        data = self.random.choice((b'', b'data', b'x' * 20_000))
+        return self.random.choice((
+            frames.Store(number, oid, z64, data),
+            frames.Store(number, oid, z64, data),
+            frames.Stores(number, frames.many([(oid, z64, data)] * 3)),
+            frames.Check(number, oid, z64), frames.Delete(number, oid, z64),
+            frames.Undo(number, b'nothing'),
+            frames.Restore(number, oid, b'\1' * 8, z64, 1, data),
+            frames.BlobBegin(number), frames.BlobPiece(number, data),
+            frames.BlobEnd(number, oid, z64, b'record'),
+            frames.BlobByName(number, oid, z64, b'a.tmp-', b'record'),
+            frames.Load(number + 1000, oid, maxtid),
+            frames.GetBlob(number + 2000, oid, maxtid, 0, 9),
+            frames.Ask(number + 3000, bytes(16), z64),
+            frames.Ping(number + 4000)))
+
+    def wrong(self, message):
+        return self.random.choice((
+            self._any_kind, self._wrong_call, self._wrong_call,
+            self._wrong_begin, self.changed_frame, self.changed_frame,
+        ))(message)
+
+    def _any_kind(self, message):
+        rest = self.random.randbytes(self.random.choice((0, 0, 0, 16, 30)))
+        return struct.pack(
+            '>IBI', 5 + len(rest), self.random.choice(b'HRBSXUOPEVVFFTQAAIvx'),
+            message.number) + rest
+
+    def _wrong_call(self, message):
+        name = self.random.choice(_NAMES_OF_OURS)
+        arguments = tuple(self.random.choice(VALUES)
+                          for _ in calls.OF_OURS[name].kinds)
+        return frames.frame(frames.Call(
+            message.number, name.encode(), values.encoded(arguments)))
+
+    def _wrong_begin(self, message):
+        changes = self.random.choice((
+            {'extension': values.encoded(self.random.choice(VALUES))},
+            {'extension': self.random.choice(self._hostile)},
+            {'tid': maxtid}, {'status': b'x'}, {'user': b'x' * 65_000}))
+        return frames.frame(frames.Begin(
+            next(self._numbers), bytes(16), z64, b' ', b'', b'',
+            b'')._replace(**changes))
+
+
+_NAMES_OF_OURS = sorted(set(calls.OF_OURS) - {LEFT_OUT})

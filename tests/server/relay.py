@@ -1,9 +1,8 @@
 """A relay on loopback between one client and its server, which cuts.
 
-Each connection of the client goes through it: that of ZEO, the commit channel,
-those for reading.  The relay takes them apart into messages, and knows the
-kind of each, so that a Cut can name any byte of the exchange.  What happens
-there is one of these:
+Each connection of the client goes through it: its stream, and its readers.
+The relay takes them apart into messages, and knows the kind of each, so that a
+Cut can name any byte of the exchange.  What happens there is one of these:
 
 reset          both sides lose the connection, as if its machine had gone
 closed         both sides are told that it has ended
@@ -24,33 +23,38 @@ import struct
 import threading
 import typing
 
-from fsyncstorage import wire
-from fsyncstorage.wire import sessions
+from fsyncstorage.wire import frames
 
 from ..support import PATIENCE
 
 RECEIVED_AT_ONCE = 1 << 16
 # Messages of the client until a cut is given up, since its message does not
-# come.  (A client that was cut while it opened its commit channel goes on
-# without one.)
+# come.
 MOST_MESSAGES = 1000
 
 UP, DOWN = 'up', 'down'
 #: A message is cut.
 BEFORE, INSIDE, BEHIND = WHERE = 'before', 'inside', 'behind'
+#: Kinds of messages on a stream; of a stock client, all are `zeo up` or `zeo
+#: down`, and of a reader, `reader up` or `reader down`.
 KINDS = {
-    UP: {'B': 'begin', 'N': 'begin', 'S': 'store', 'M': 'store', 'C': 'call',
-         'V': 'vote', 'F': 'finish', 'T': 'trip', 'A': 'abort', 'P': 'ping',
-         'Q': 'question'},
-    DOWN: {'W': 'welcome', 'R': 'refused', 'v': 'voted', 'k': 'conflicts',
-           'e': 'error', 'd': 'done', 'a': 'aborted', 'i': 'invalid',
-           'p': 'pong', 'o': 'outcome'},
+    UP: {frames.Begin: 'begin', frames.Store: 'store', frames.Stores: 'store',
+         frames.Vote: 'vote', frames.Finish: 'finish', frames.Trip: 'trip',
+         frames.Abort: 'abort', frames.Ping: 'ping', frames.Ask: 'question'},
+    DOWN: {frames.Welcome: 'welcome', frames.Refused: 'refused',
+           frames.Voted: 'voted', frames.Conflicts: 'conflicts',
+           frames.Error: 'error', frames.Done: 'done',
+           frames.Aborted: 'aborted', frames.Invalid: 'invalid',
+           frames.Pong: 'pong', frames.Outcome: 'outcome'},
 }
-ANSWERS = {1: 'committed', 2: 'not committed', 3: 'not known'}
-COMMITS, READS, ZEO = 'commits', 'reads', 'zeo'
+#: Any other operation or answer.
+OTHER = {UP: 'call', DOWN: 'result'}
+ANSWERS = {frames.COMMITTED: 'committed',
+           frames.NOT_COMMITTED: 'not committed', frames.UNKNOWN: 'not known'}
+#: Languages, and how their first messages are called.
+STREAM, READER, ZEO = 'stream', 'reader', 'zeo'
+HELLOS = {STREAM: 'hello', READER: 'hello of a reader', ZEO: 'hello of zeo'}
 
-_LENGTH = struct.Struct('>I')
-_HEAD_SIZE = 9  # length, kind, number
 # A socket that is closed resets its connection.
 _NO_LINGER = struct.pack('ii', 1, 0)
 
@@ -93,9 +97,10 @@ class _Connection:
             if way is DOWN:
                 return 'greeting'
             self._language = _language(message)
-            return f'hello of {self._language}'
-        if self._language is COMMITS:
-            return KINDS[way][chr(message[_LENGTH.size])]
+            return HELLOS[self._language]
+        if self._language is STREAM:
+            return KINDS[way].get(
+                _frame(message).__class__, OTHER[way])
         return f'{self._language} {way}'
 
     async def send(self, way, data):
@@ -237,7 +242,7 @@ class Relay:
             kind = connection.kind(way, message)
             self.seen[kind] += 1
             if kind == 'outcome':
-                self.answers[ANSWERS[message[_HEAD_SIZE]]] += 1
+                self.answers[ANSWERS[_frame(message).word]] += 1
             self._let_come_late(kind, connection)
             cut = self._due(kind, way)
             if cut is None:
@@ -354,17 +359,26 @@ class Relays:
 
 
 def _language(hello):
-    message = hello[_LENGTH.size:]
-    if message.startswith(sessions.MAGIC):
-        return COMMITS
-    return READS if message.startswith(wire.MAGIC) else ZEO
+    body = _body(hello)
+    if not frames.is_hello(body):
+        return ZEO
+    is_stream = isinstance(frames.taken(body), frames.Hello)
+    return STREAM if is_stream else READER
+
+
+def _body(message):
+    return bytes(message[frames.LENGTH.size:])
+
+
+def _frame(message):
+    return frames.taken(_body(message))
 
 
 def _taken(buffer):
     """A whole message from the front; None if it has not come."""
-    if len(buffer) < _LENGTH.size:
+    if len(buffer) < frames.LENGTH.size:
         return None
-    end = _LENGTH.size + _LENGTH.unpack_from(buffer)[0]
+    end = frames.LENGTH.size + frames.LENGTH.unpack_from(buffer)[0]
     if len(buffer) < end:
         return None
     message = buffer[:end]

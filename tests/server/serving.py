@@ -18,6 +18,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.server.server import Server
+from fsyncstorage.wire.frames import SUFFIX
 from perf import zeowire
 
 from ..support import PATIENCE
@@ -53,9 +54,9 @@ class Peer:
             raise
 
     def _register(self, storage):
-        handshake, = self._read()
-        assert handshake == zeowire.HANDSHAKE
-        self.socket.sendall(zeowire.frame(handshake))
+        greeting, = self._read()
+        assert greeting == zeowire.HANDSHAKE + SUFFIX
+        self.socket.sendall(zeowire.frame(zeowire.HANDSHAKE))
         self.tids.append(self.call('register', storage, False))
 
     # Calls

@@ -13,12 +13,13 @@ from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import MapReader
 from fsyncstorage.server import handout
 from fsyncstorage.server.handout import Handout
+from fsyncstorage.wire import values
 
+from ..client.talking import Talking
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
-from .serving import Served
 
 MODE = 0o600
 
@@ -245,12 +246,14 @@ class Elsewhere(HandoutTestCase):
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
-class Offered(Served):
+class Offered(Talking):
 
     def about(self, storage):
         server = self.serve(storage)
-        peer = self.connect(server)
-        return peer.call('get_info')['fsyncstorage'].get('local'), server
+        return self.offered_to(self.talk(server)), server
+
+    def offered_to(self, talker):
+        return values.decoded(talker.welcome.about)['local']
 
     def test_not_by_default(self):
         about, _ = self.about(self.open())
@@ -283,9 +286,7 @@ class Offered(Served):
     def test_not_any_more_where_oids_lie_too_far_apart(self):
         storage = self.open(local_reads=True)
         commit(storage, dict.fromkeys(range(0, 512 * 300, 512), b'data'))
-        server = self.serve(storage)
-        peer = self.connect(server)
-        about = peer.call('get_info')['fsyncstorage']['local']
+        about, server = self.about(storage)
         with mock.patch.object(
                 storage, 'object_map', wraps=storage.object_map) as build:
             for _ in range(2):
@@ -293,7 +294,7 @@ class Offered(Served):
                 self.addCleanup(client.close)
                 self.assertTrue(client.gets_nothing())
         build.assert_called_once()
-        self.assertNotIn('local', peer.call('get_info')['fsyncstorage'])
+        self.assertIsNone(self.offered_to(self.talk(server)))
 
     def test_its_descriptors_are_set_aside(self):
         _, server = self.about(self.open(local_reads=True))

@@ -14,7 +14,7 @@ from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.oneatatime import OneAtATime
-from fsyncstorage.wire import batch
+from fsyncstorage.wire import frames
 
 from ..support import TestCase
 from ..support import oid
@@ -128,7 +128,7 @@ class Ballots(TestCase):
     def test_more_stores_than_memory(self):
         """Also where many come at once; what was refused does not count."""
         ballot = self.ballot()
-        message = batch.pack([(oid(number), z64, b'.') for number in (1, 2)])
+        message = frames.many([(oid(number), z64, b'.') for number in (1, 2)])
         with mock.patch.object(module, 'MOST_OPERATIONS', 3):
             ballot.storea(oid(3), z64, b'.')
             ballot.batch(message, 2)

@@ -23,20 +23,22 @@ from fsyncstorage.server import accounts
 from fsyncstorage.server import ballot
 from fsyncstorage.server import connection
 from fsyncstorage.server import door
-from fsyncstorage.server import frames
+from fsyncstorage.server import incoming
 from fsyncstorage.server import listening
 from fsyncstorage.server import listing
 from fsyncstorage.server import liveness
 from fsyncstorage.server import quiet
 from fsyncstorage.server import session
+from fsyncstorage.wire import frames
 from perf import zeowire
 
+from ..client.talking import Talker
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
-from .channels import ChannelTestCase
+from .reading import ReaderTestCase
 from .serving import ErrorReply
 from .serving import Peer
 from .serving import record
@@ -52,7 +54,7 @@ linux = unittest.skipUnless(
     hasattr(socket, 'TCP_USER_TIMEOUT'), 'the system has no such option')
 
 
-class BoundsTestCase(ChannelTestCase):
+class BoundsTestCase(ReaderTestCase):
 
     def setUp(self):
         super().setUp()
@@ -122,13 +124,22 @@ class Unread(BoundsTestCase):
         # What was under way when the first one filled all buffers.
         self.assertLessEqual(self.looked_up, 12)
 
-    def test_on_a_channel(self):
+    def test_of_a_reader(self):
         peer = self.peer()
         for _ in range(self.ASKED):
             peer.ask_to_load(1)
         self.check()
         for _ in range(self.ASKED):  # a slow reader gets all of it
             self.assertEqual(len(peer.next().data), self.SIZE)
+
+    def test_of_a_stream(self):
+        stream = Talker(self.server.acceptor.addr)
+        self.addCleanup(stream.close)
+        stream.say(*[frames.Load(number, oid(1), maxtid)
+                     for number in range(1, 1 + self.ASKED)])
+        self.check()
+        for _ in range(self.ASKED):
+            self.assertEqual(len(stream.next().data), self.SIZE)
 
     def test_loads_over_zeo(self):
         peer = self.client()
@@ -222,7 +233,7 @@ class Newcomers(BoundsTestCase):
     def test_too_many(self):
         """The oldest have to go; who has registered stays."""
         self.patch(door, MOST_SPEAKING=3)
-        client, channel = self.client(), self.peer()
+        client, reader = self.client(), self.peer()
         idle = [self.connect() for _ in range(5)]
         for one in idle[:2]:
             self.until_closed(one)
@@ -232,7 +243,7 @@ class Newcomers(BoundsTestCase):
         self.until_closed(idle[2])
         client.ping()
         other.ping()
-        self.assertEqual(channel.load(1).data, b'one')
+        self.assertEqual(reader.load(1).data, b'one')
 
     def test_no_descriptors_are_left(self):
         self.server.door._left = 2 * door.CLIENT + 1
@@ -254,7 +265,7 @@ class Newcomers(BoundsTestCase):
         self.patch(self.server, new_connection=lambda *args: made.append(1))
         idle = [self.connect(handshake=False) for _ in range(3)]
         for one in idle:
-            self.assertEqual(one.recv(100), zeowire.frame(b'Z5'))
+            self.assertEqual(one.recv(100), zeowire.frame(b'Z5+fsync1'))
         self.assertEqual(self.newcomers(), 3)
         self.assertEqual(made, [])
         for one in idle:
@@ -289,13 +300,13 @@ class NewcomersOverTLS(BoundsTestCase):
         self.patch(door, MOST_SILENT=3)
         # It has to leave for the others, and not because it takes too long.
         self.patch(listening, REGISTER_WITHIN=10 * PATIENCE)
-        channel = self.peer()
+        reader = self.peer()
         idle = [self.connect(handshake=False) for _ in range(5)]
         for one in idle[:2]:
             self.until_closed(one)
         other = self.peer()
         self.until_closed(idle[2])
-        for peer in channel, other:
+        for peer in reader, other:
             self.assertEqual(peer.load(1).data, b'one')
         for one in idle:
             one.close()
@@ -348,14 +359,14 @@ class Frames(BoundsTestCase):
 
     def test_one_that_does_not_end(self):
         client = self.client()
-        self.patch(frames, PER_FRAME=0.01)
+        self.patch(incoming, PER_FRAME=0.01)
         client.socket.sendall(struct.pack('>I', 60000) + b'x')
         with self.assertLogs(LOG, 'ERROR'):
             client.wait_for_end()
 
     def test_room_for_long_ones(self):
         """One that waits is not read; then it is."""
-        self.patch(frames, ROOM=1 << 20)
+        self.patch(incoming, ROOM=1 << 20)
         self.in_loop(self.new_room)
         one, other = self.client(), self.client()
         first, second = self.long(5, 900 << 10), self.long(6, 800 << 10)
@@ -375,8 +386,8 @@ class Frames(BoundsTestCase):
 
     def test_who_has_room_for_long(self):
         """and does not need it, gives way to the one that waits."""
-        self.patch(frames, ROOM=1 << 20)
-        self.patch(frames, ROOM_SECONDS=0.01)
+        self.patch(incoming, ROOM=1 << 20)
+        self.patch(incoming, ROOM_SECONDS=0.01)
         self.in_loop(self.new_room)
         one, other = self.client(), self.client()
         one.socket.sendall(self.long(5, 900 << 10)[:300 << 10])
@@ -388,7 +399,7 @@ class Frames(BoundsTestCase):
             other.answer(6)
 
     def new_room(self):
-        self.server.room = frames.Room(self.server.acceptor.event_loop)
+        self.server.room = incoming.Room(self.server.acceptor.event_loop)
 
     def test_who_is_slow_and_goes_on(self):
         """There is patience as long as so much comes in each time."""
@@ -396,13 +407,13 @@ class Frames(BoundsTestCase):
         loop = mock.Mock()
         loop.call_later = lambda seconds, call: (
             timers.append(call) or mock.Mock())
-        patience = frames.Patience(loop, lambda: ended.append('ended'))
+        patience = incoming.Patience(loop, lambda: ended.append('ended'))
         patience.came(100)
         for _ in range(5):
-            patience.came(frames.PROGRESS)
+            patience.came(incoming.PROGRESS)
             timers.pop()()
         self.assertEqual((len(timers), ended), (1, []))
-        patience.came(frames.PROGRESS - 1)
+        patience.came(incoming.PROGRESS - 1)
         timers.pop()()
         self.assertEqual((timers, ended), ([], ['ended']))
 
@@ -691,11 +702,11 @@ class Vanished(BoundsTestCase):
         self.assertEqual(timeout, liveness.SECONDS * 1000)
 
     @linux
-    def test_clients_and_channels(self):
+    def test_clients_and_readers(self):
         client = self.client()
         one, = self.in_loop(list, self.server.connections)
         self.check(one)
         client.close()
         until(lambda: not self.connections(), 'it has gone')
         self.peer()
-        self.check(self.only_channel())
+        self.check(self.only_reader())

@@ -20,13 +20,15 @@ from ZODB.utils import z64
 from fsyncstorage.commit.policies import DEFAULT_READER_THREADS
 from fsyncstorage.server.service import SLOW_THREADS
 
+from ..client.talking import Talker
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
-from .fuzzing import ChannelFuzzer
 from .fuzzing import Fuzzer
+from .fuzzing import ReaderFuzzer
+from .fuzzing import StreamFuzzer
 from .test_server_hostile import MOST_GROWTH
 from .test_server_hostile import Hostile
 
@@ -145,11 +147,18 @@ class Msgpack(Pickles):
     msgpack = True
 
 
-class Channel(Pickles):
+class OnReaders(Pickles):
 
     def fuzzer(self, client):
-        instance = client._call('get_info')['fsyncstorage']['instance']
-        return ChannelFuzzer(1, instance)
+        talker = Talker(self.address)
+        talker.close()
+        return ReaderFuzzer(1, talker.welcome.instance)
+
+
+class OnStreams(Pickles):
+
+    def fuzzer(self, client):
+        return StreamFuzzer(1, None)
 
 
 class ManyPickles(Pickles):
@@ -164,7 +173,13 @@ class ManyMsgpack(Msgpack):
     count = 1000000
 
 
-class ManyOnChannels(Channel):
+class ManyOnReaders(OnReaders):
+
+    level = 3
+    count = 1000000
+
+
+class ManyOnStreams(OnStreams):
 
     level = 3
     count = 1000000

@@ -208,7 +208,7 @@ class Pickles(Hostile):
         # A client may choose msgpack.
         register = msgpack.packb((1, False, 'register', ('1', True)))
         handshake, reply = self.talk(b'M5', register)
-        self.assertEqual(handshake, b'Z5')
+        self.assertEqual(handshake, b'Z5+fsync1')
         self.assertEqual(msgpack.unpackb(reply)[:3], [1, 0, '.reply'])
 
 
@@ -243,6 +243,7 @@ class Msgpack(Hostile):
         self.check(bombs)
         # A client that answers M5 with Z5 is no client.
         self.assertEqual(
-            self.talk(b'Z5', message('register', '1', True)), [b'M5'])
+            self.talk(b'Z5', message('register', '1', True)),
+            [b'M5+fsync1'])
         self.handshake = b'Z5'
         self.check(bombs)

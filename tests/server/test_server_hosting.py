@@ -13,7 +13,6 @@ import threading
 from types import SimpleNamespace
 from unittest import mock
 
-from fsyncstorage import wire
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
@@ -22,28 +21,30 @@ from fsyncstorage.server import hosting
 from fsyncstorage.server import listening
 from fsyncstorage.server.connection import announcement
 from fsyncstorage.server.connection import frame
+from fsyncstorage.server.connection import greeting
 from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
+from fsyncstorage.wire import frames
 from perf.zeowire import call
 
+from ..client.talking import Talking
 from ..metrics.asking import metrics
 from ..metrics.asking import probe
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import all_is_cached
+from ..support import oid
 from ..support import until
-from .channels import Peer as Reading
-from .serving import Served
+from .reading import Reading
 from .serving import record
-from .test_commitchannel import Channel
 from .test_manager import SHORT
 from .test_manager import FakeManager
 from .test_server_runner import RunnerTestCase
 from .test_server_runner import realized
 
 
-class NodeServed(Served):
+class NodeServed(Talking):
 
     def setUp(self):
         super().setUp()
@@ -51,7 +52,7 @@ class NodeServed(Served):
         self.may_answer = True
         self.storage = self.open()
         self.storage.replica = mock.Mock(
-            spec=Replicator, log_identity=b'log',
+            spec=Replicator,
             trouble=None, may_answer=lambda: self.may_answer,
             sync=lambda end, read, commits, sync_disk: sync_disk())
         self.server = self.serve(self.storage)
@@ -59,11 +60,9 @@ class NodeServed(Served):
         self.zeo.commit({1: record()})
 
     def reading(self):
-        """A read channel."""
         reading = Reading(self.server)
         self.addCleanup(reading.close)
-        reading.send(reading.client.hello)
-        self.assertEqual(reading.next(), wire.Welcome())
+        self.assertIsInstance(reading.meet(), frames.Welcome)
         return reading
 
 
@@ -81,23 +80,25 @@ class Silence(NodeServed):
             newcomer.sendall(frame(announcement(False))
                              + call(1, 'register', '1', False))
             with newcomer.makefile('rb') as said:
-                self.assertEqual(said.read(), frame(announcement(False)))
+                self.assertEqual(said.read(), greeting(False, False))
         self.may_answer = True
         self.assertEqual(self.connect(self.server).load(1)[0], record())
 
     def test_a_stock_client_whose_vote_meets_a_change_of_the_leader(self):
-        """It knows no other error after which it would try again."""
+        """It knows no other error after which it would try again.  One of ours
+        is told."""
+        stream = self.talk(self.server)
         with mock.patch.object(
                 self.storage, 'tpc_vote', side_effect=LeaderChanged('a test')):
             self.zeo.ask_vote({2: record()})
             self.zeo.wait_for_end()
+            answer = stream.trip(stream.stored({3: record()}))
         self.assertEqual(self.zeo.replies, {})
+        self.assertEqual(answer.name, b'fsyncstorage.errors.LeaderChanged')
 
     def test_those_that_ask_nothing(self):
         """They may read from their caches."""
-        reading = self.reading()
-        channel = Channel(self.server, self.zeo)
-        self.addCleanup(channel.close)
+        reading, stream = self.reading(), self.talk(self.server)
         other = self.connect(self.server)
         self.hosting = Hosting(Manager({}), '1')
         self.hosting.be_silent(True)  # there is no server yet
@@ -105,8 +106,7 @@ class Silence(NodeServed):
         self.hosting.be_silent(True)
         other.wait_for_end()
         self.assertEqual(reading.rest(), [])
-        with self.assertRaises(EOFError):
-            channel.next()
+        self.assertRaises(ConnectionError, stream.next)
         # Others wait until there is an answer.
         connecting = Thread(self.connect, self.server)
         self.hosting.be_silent(False)
@@ -118,21 +118,20 @@ class Silence(NodeServed):
         with patch, contextlib.closing(socket.create_connection(
                 self.server.addr, PATIENCE)) as newcomer:
             with newcomer.makefile('rb') as said:
-                greeting = frame(announcement(False))
-                self.assertEqual(said.read(len(greeting)), greeting)
+                greeted = greeting(False, False)
+                self.assertEqual(said.read(len(greeted)), greeted)
                 self.server.soon(self.server.rest)
                 self.assertEqual(said.read(), b'')
 
-    def test_a_commit_channel(self):
-        """What was committed is asked for elsewhere."""
-        channel = Channel(self.server, self.zeo)
-        self.addCleanup(channel.close)
-        transaction = channel.vote({2: record()})
-        channel.next()
+    def test_a_stream(self):
+        """What became of its commit is asked for elsewhere."""
+        stream = self.talk(self.server)
+        number = stream.stored({2: record()})
+        stream.vote(number)
         self.may_answer = False
-        channel.send(channel.client.finish(transaction))
-        with self.assertRaises(EOFError):
-            channel.next()
+        with self.assertRaises(ConnectionError):
+            stream.finish(number)
+        self.assertEqual(self.storage.load(oid(2))[0], record())
 
     def test_an_answer_that_is_on_its_way(self):
         """The clock is looked at when the answer leaves: a process may have
@@ -159,15 +158,13 @@ class HangingUp(NodeServed):
         done.wait()
 
     def test_all_connections_end_behind_what_was_answered(self):
-        reading = self.reading()
-        channel = Channel(self.server, self.zeo)
-        self.addCleanup(channel.close)
+        reading, stream = self.reading(), self.talk(self.server)
         tid = self.connect(self.server).commit({2: record()})
         self.hang_up()
         self.zeo.wait_for_end()
-        self.assertEqual(channel.next().tid, tid)  # it was announced
-        with self.assertRaises(EOFError):
-            channel.next()
+        self.assertEqual(stream.next().tid, tid)  # it was announced
+        # Without a goodbye: what is finishing may be committed.
+        self.assertRaises(ConnectionError, stream.next)
         self.assertEqual(reading.rest(), [])
         with self.assertRaises(ConnectionError):
             socket.create_connection(self.server.addr)
@@ -208,24 +205,18 @@ class Leaving(NodeServed):
 
     def test_a_client_of_ours_asks_the_next_server(self):
         """At once: what it sends from now on is lost."""
-        channel = Channel(self.server, self.zeo)
-        self.addCleanup(channel.close)
-        transaction = self.voted(channel)
+        stream = self.talk(self.server)
+        number = stream.stored({2: record()})
+        stream.vote(number)
         disk = self.controlled_disk()
         disk.hold_syncs()
-        channel.send(channel.client.finish(transaction))
+        stream.say(frames.Finish(number))
         disk.wait_for_sync()
         self.assertTrue(self.hosting.leave(PATIENCE))
-        with self.assertRaises(EOFError):
-            channel.next()
+        self.assertRaises(ConnectionError, stream.next)
         loop = self.server.acceptor.event_loop
         until(lambda: not loop.is_running(), 'it has stopped')
         disk.release_syncs()
-
-    def voted(self, channel):
-        transaction = channel.vote({2: record()})
-        channel.next()
-        return transaction
 
 
 class Following(TestCase):

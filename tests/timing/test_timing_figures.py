@@ -19,7 +19,7 @@ from ZODB.POSException import ConflictError
 
 from fsyncstorage import datafile
 from fsyncstorage.client import local
-from fsyncstorage.client.reader import Reader
+from fsyncstorage.client.reads import Reads
 from fsyncstorage.timing import blobs
 from fsyncstorage.timing import commits
 from fsyncstorage.timing import disk
@@ -352,15 +352,15 @@ class ServedTests(Scratch):
         """The server is asked for none of the objects."""
         contestant, asked = zeosites.CONTESTANTS['fsync-client:local'], []
 
-        def load_before(reader, oid, tid, load_before=Reader.load_before):
+        def load_before(reads, oid, tid, load_before=Reads.load_before):
             asked.append(oid)
-            return load_before(reader, oid, tid)
+            return load_before(reads, oid, tid)
 
         def work():
             with contestant.running(self.scratch, **SETTINGS) as site:
                 oids = population.plant(
                     site, population.small(read=5))['read']
-                with mock.patch.object(Reader, 'load_before', load_before):
+                with mock.patch.object(Reads, 'load_before', load_before):
                     for ways in zeo.ONE_BY_ONE, zeo.PREFETCH:
                         zeo.reader(site, oids, 'get', 5, ways)(
                             lambda: None)

@@ -3,7 +3,6 @@ a release moves it.  What breaks with an error is seen by the suites here, and
 by the tests of what uses it.
 """
 
-import inspect
 import os
 import tempfile
 import unittest
@@ -12,9 +11,8 @@ from unittest import mock
 import zc.lockfile
 from transaction._transaction import Status
 from transaction._transaction import Transaction
-from ZEO.asyncio.client import ClientIO
-from ZEO.StorageServer import ZEOStorage
-from ZEO.StorageServer import registered_methods
+from ZEO.asyncio.client import Protocol
+from ZEO.ClientStorage import ClientStorage
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
@@ -83,15 +81,12 @@ class Hooks(unittest.TestCase):
 
 class ClientHooks(unittest.TestCase):
 
-    def test_a_cache_is_verified_if_it_is_true(self):
-        """See Cache.__bool__."""
-        self.assertIn('            if cache:\n',
-                      inspect.getsource(ClientIO.verify))
-
-    def test_a_server_answers_a_ping(self):
-        """Without looking at its storage."""
-        self.assertIn('ping', registered_methods)
-        self.assertEqual(names(ZEOStorage.ping), set())
+    def test_blobs_of_the_client_of_stock_servers(self):
+        """What client.stock overrides, ZEO's client still calls."""
+        self.assertIn('_update_blob_cache', names(ClientStorage.tpc_finish))
+        self.assertLessEqual(
+            {'receiveBlobStart', 'receiveBlobChunk', 'receiveBlobStop'},
+            {*Protocol.client_methods})
 
     def test_the_finish_of_a_connection(self):
         """It goes through the adapter, which gives the storage what has to be

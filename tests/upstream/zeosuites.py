@@ -4,13 +4,11 @@ The suites find server and client in modules of ZEO.  `our_server` and
 `our_client` put ours there for the length of a test.
 """
 
-import concurrent.futures
 import contextlib
 import doctest
 import functools
 import gc
 import os
-import threading
 import unittest
 import warnings
 from unittest import mock
@@ -33,7 +31,9 @@ from ZODB.tests.StorageTestBase import StorageTestBase
 from ZODB.tests.StorageTestBase import zodb_pickle
 from ZODB.utils import z64
 
-from fsyncstorage.client.link import Link
+from fsyncstorage.client import storage
+from fsyncstorage.client.cache import Cache
+from fsyncstorage.client.stock import StockClient
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server.runzeo import Runner
@@ -146,16 +146,73 @@ def our_server():
         yield
 
 
+class Client(FsyncClient):
+    """With what the suites look up in ZEO's client."""
+
+    connection_count_for_tests = 0
+    verify_result = None
+
+    @property
+    def _connection_generation(self):
+        """They wait for another connection until this has risen."""
+        return self._number_of_stream
+
+    @property
+    def _read_only_fallback(self):
+        return self._takes_read_only
+
+    @property
+    def _server(self):
+        return _Server(self)
+
+    def meet(self, opened):
+        stream = super().meet(opened)
+        self.connection_count_for_tests += 1
+        return stream
+
+    def _verify(self, welcome, about):
+        seen = self._cache.last_tid
+        self.verify_result = (
+            'empty cache' if seen == z64 else
+            'Cache up to date' if seen == welcome.tid else
+            'cache too old, clearing' if about.get('changed') is None else
+            'quick verification')
+        super()._verify(welcome, about)
+
+
+class _Server:
+
+    def __init__(self, client):
+        self.client = client
+
+    @property
+    def timeout(self):
+        return self.client.wait_timeout
+
+    @timeout.setter
+    def timeout(self, seconds):
+        self.client.wait_timeout = seconds
+
+
+#: The same for its cache.
+OF_THE_CACHE = {
+    'clear': lambda cache: cache.begin_anew(cache.last_tid),
+    'contents': lambda cache: range(len(cache)),
+    'maxsize': property(lambda cache: cache.size),
+}
+
+
 @contextlib.contextmanager
 def our_client():
     with contextlib.ExitStack() as stack:
-        for module in NAME_THE_CLIENT:
+        stack.enter_context(_client(Client))
+        for name, value in OF_THE_CACHE.items():
             stack.enter_context(
-                mock.patch.object(module, 'ClientStorage', FsyncClient))
-        for each in EXTEND_THE_CLIENT:
-            stack.callback(setattr, each, '__bases__', each.__bases__)
-            each.__bases__ = FsyncClient,
-        stack.enter_context(mock.patch.object(Link, 'call', _call))
+                mock.patch.object(Cache, name, value, create=True))
+        stack.enter_context(mock.patch.object(
+            storage, '_path_of_cache', _path_of_cache))
+        stack.enter_context(mock.patch.object(
+            CommitLockTests.WorkerThread, 'myvote', _my_vote))
         # They close a client while a thread of it commits, which stock's
         # server lets wait in its vote.  With ours it may be in its finish.
         stack.enter_context(mock.patch.object(
@@ -164,28 +221,45 @@ def our_client():
         yield
 
 
+def _path_of_cache(*arguments, path_of_cache=storage._path_of_cache):
+    """They look whether there is a file of the name that stock gives it."""
+    path = path_of_cache(*arguments)
+    return path and path.removesuffix('.fsync')
+
+
+def _my_vote(worker):
+    """Theirs sends the vote itself, and says so while it waits."""
+    worker.ready.set()
+    worker.storage.tpc_vote(worker.trans)
+
+
+@contextlib.contextmanager
+def client_for_stock():
+    """Our client of a stock server."""
+    with _client(StockClient):
+        yield
+
+
+@contextlib.contextmanager
+def _client(client):
+    with contextlib.ExitStack() as stack:
+        for module in NAME_THE_CLIENT:
+            stack.enter_context(
+                mock.patch.object(module, 'ClientStorage', client))
+        for each in EXTEND_THE_CLIENT:
+            stack.callback(setattr, each, '__bases__', each.__bases__)
+            each.__bases__ = client,
+        yield
+
+
+CLIENTS = {our_client: Client, client_for_stock: StockClient}
+
 _wait_until = ZEO.tests.forker.wait_until
 
 
 def wait_patiently(label=None, func=None, timeout=PATIENCE, onfail=None):
     """Theirs waits 3 seconds, in which a busy machine may start no server."""
     return _wait_until(label, func, timeout, onfail)
-
-
-def _call(link, method, *args, wait=True, call=Link.call, **options):
-    """Where a test does not want to wait, it gets a future, as from ZEO."""
-    if wait:
-        return call(link, method, *args, **options)
-    future = concurrent.futures.Future()
-
-    def run():
-        try:
-            future.set_result(call(link, method, *args, **options))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run).start()
-    return future
 
 
 def lasting(suite):
@@ -198,11 +272,12 @@ def lasting(suite):
 
 def during(contexts, suite):
     """The same tests, each of them in these contexts."""
+    clients = [CLIENTS[each] for each in contexts if each in CLIENTS]
     for test in zodbsuites.flattened(suite):
         test.run = functools.partial(_run, contexts, test.run)
-        if our_client in contexts and isinstance(test, doctest.DocTestCase):
+        if clients and isinstance(test, doctest.DocTestCase):
             # A module's names were copied when it was loaded.
-            test._dt_test.globs['ClientStorage'] = FsyncClient
+            test._dt_test.globs['ClientStorage'], = clients
     return suite
 
 
@@ -264,8 +339,7 @@ def _timeout_after_vote(self):
     with self.assertRaises(ClientDisconnected):
         storage.tpc_finish(late)
     storage.tpc_abort(late)
-    self.assertEqual(list(storage._cache.contents()), [])
-    storage._wait()
+    self.assertEqual(len(storage._cache), 0)
     self._dostore()
 
 
@@ -302,13 +376,23 @@ def msgpack(self):
     return ZEO.tests.forker.ZEOConfig(('127.0.0.1', 0), msgpack='true')
 
 
-def connection_tests(contexts, default):
+def left_out(*names):
+    """Attributes for `over`: without these tests."""
+    cases = [*vars(ZEO.tests.testZEO).values(),
+             *ZEO.tests.testConnection.test_classes]
+    for name in names:
+        assert any(hasattr(case, name) for case in cases), name
+    return dict.fromkeys(names)
+
+
+def connection_tests(contexts, default, **attributes):
     """testConnection, at level 3 what `make test` has no time for."""
     for case in ZEO.tests.testConnection.test_classes:
         more = TEN_SECONDS_EACH if default(case) else dir(case)
         yield over(
             contexts, case,
-            level=lambda test, more=more: 2 + (test._testMethodName in more))
+            level=lambda test, more=more: 2 + (test._testMethodName in more),
+            **attributes)
     yield zodbsuites.at_level(of_doctests, during(
         contexts, doctest.DocTestSuite(
             ZEO.tests.testConnection, setUp=ZEO.tests.forker.setUp,
@@ -353,4 +437,6 @@ def rewritten(suite, words):
                 for theirs, our in words.items():
                     example.source = example.source.replace(theirs, our)
                     example.want = example.want.replace(theirs, our)
+                    if example.exc_msg is not None:
+                        example.exc_msg = example.exc_msg.replace(theirs, our)
     return suite

@@ -1,40 +1,34 @@
-"""The ZEO client: a drop-in for ZEO's own, with faster cold reads.
+"""The client of a ZEO server: a drop-in for ZEO's own.
 
 ::
 
-    Connection (connection)   decides which commits are made in one trip
-    FsyncClient (storage)  -- the storage that ZODB sees
-      |-- OneTrip (onetrip)     votes that also finish
+    opening                 decides: ours, or stock's with our cache of blobs
+    Connection (connection) decides which commits are made in one trip
+    FsyncClient (storage)   the storage that ZODB sees
+      |-- Commits (commits)     what commits call; transactions in one trip
+      |     Transaction (commit)    one transaction: vote, finish, outcome
       |-- Doom (doom)           transactions that saw what the server lost
-      |-- Cache (cache)         objects on disk, in ZEO's format
-      |     Pending (pending)   loads without an answer: which may be kept
-      |     Gathered (gathered) records that are not in its file yet
-      |     revisions           ends records that are in its file
-      |-- Link (link)           the connection to the server
-      |     ZeoConnection (zeoconnection)     ZEO's own, which verifies
-      |       ZeoProtocol (zeoprotocol)       to one of its addresses
-      |       Addresses (addresses)   when each may be tried again
-      |         Liveness (liveness)   gives up a server that says nothing;
-      |                         sockets asks the system about a connection
-      |     Stream (stream)     the commit channel, opened by opening; watch
-      |                         wakes its background reader, and a thread
-      |                         waits for an Answer (answer)
-      |       Committing (committing)     a transaction on it
-      |       Finishing (finishing)       what its finish changes here
-      |       outcome             what became of it, if its answer was lost
+      |-- Failover (failover)   the thread that finds a server, and keeps
+      |     Stream (stream)     one connection, used by several threads; watch
+      |                         wakes its background reader
       |       TLSConnection (tlsconnection)   read and written concurrently
-      |     Introduction (introduction)   tells the server about the client
-      |     Outgoing (outgoing) a transaction's messages on ZEO's connection
-      |     Reader (reader)     loads, and prefetches (prefetch), on
-      |       Channels (channels)   connections for reading only (readchannel)
-      |     PlainPrefetches (plainprefetch)   prefetches without channels
-      |     LocalReads (local)  loads from the file of a server on this machine
-      |       LocalBlobs (localblobs)   blobs of such a server
-      |     LocalCounts (localcounts)   how many these were, and how fast
-      |     Process (process)   a fork must not use any of this
+      |       sockets           what the system does for a connection
+      |-- Reads (reads)         loads, prefetches and blobs from one server
+      |     Readers (readers)   connections for reading alone
+      |     Prefetches (prefetching)  requests in one write, replies read later
+      |-- Cache (cache)         objects on disk, and what may be kept there
+      |     Pending (pending)   loads without an answer
+      |     CacheFile (cachefile)     the file: a log, a ring of segments
+      |-- BlobCache (blobs/)    blob files, and how much they may take
+      |-- LocalReads (local)    loads from the file of a server on this machine
+      |     LocalBlobs (localblobs)   blobs of such a server
+      |     LocalCounts (localcounts)     how many these were, and how fast
+      |-- Transactions (iterating)    iterators at the server
       |-- Packs (packs)         what our server tells of packs
-      `-- BlobCache (blobs/)    blob files, and how much they may take; they
-                                come from the server by blobfetch
+      |-- raised                the exception that a server's error stands for
+      `-- Process (process)     a fork must not use any of this
+    StockClient (stock)     the client of a stock server
 
-Its configuration sections are in `sections`.
+Its configuration sections are in `sections`, and what their values may be in
+`options`.
 """

@@ -1,68 +1,75 @@
-"""Opens the commit channel, in a thread that then reads it."""
+"""Opens a client: ours, or stock's with our cache of blobs.
 
-import threading
+Which of the two it is, is decided here, once, and stays until the storage is
+closed.  A client of stock works at any server.  Ours works at a server of ours
+alone, and waits if it meets another one, after a rollback for example.
+"""
 
-from ..wire import commits
-from . import readchannel
-from .stream import CLOSED
-from .stream import RECEIVED_AT_ONCE
-from .stream import Stream
-from .tlsconnection import TLSConnection
+import logging
+import random
+import time
 
+from ..wire import frames
+from .failover import FIRST_TRY
+from .failover import NoServer
+from .failover import greeting
+from .options import AUTO
+from .options import OURS
+from .options import STOCK
+from .options import addresses_of
+from .options import checked_server_kind
+from .storage import MB
+from .storage import WAIT_TIMEOUT
+from .storage import FsyncClient
 
-def opening(loop, name, *server):
-    """A future of `loop` for the Stream, or for `Lost`."""
-    future = loop.create_future()
+logger = logging.getLogger(__name__)
 
-    def tell(stream, error):
-        if future.done():  # nobody waits for it any more
-            if stream is not None:
-                stream.close('the connection has ended')
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(stream)
+# Seconds between two looks for a server.
+PAUSE = 0.5
 
-    def run():
-        stream = error = None
-        try:
-            stream = _open(*server)
-        except Exception as reason:
-            error = reason
-        try:
-            loop.call_soon_threadsafe(tell, stream, error)
-        except RuntimeError:  # the loop is closed
-            if stream is not None:
-                stream.end('the client is closed')
-        if stream is not None:
-            stream.read_in_background()
-
-    threading.Thread(
-        target=run, daemon=True, name=f'{name} commit channel').start()
-    return future
+#: What only our own client takes.
+_OURS_ALONE = ('read_channels', 'local_reads', 'local_reads_socket',
+               'local_blob_dir', 'server_timeout')
 
 
-def _open(address, ssl, hostname, instance, ticket, *arguments):
-    """Connect, and wait for the welcome; `Lost` if there is none.
+def open_client(addr, storage='1', cache_size=20 * MB, name='',
+                wait_timeout=None, *, server_kind=AUTO, wait=True, ssl=None,
+                ssl_server_hostname=None, **options):
+    """The arguments of a FsyncClient, and which kind of server it is."""
+    if checked_server_kind(server_kind) == AUTO:
+        server_kind = _kind_of_server(
+            name or str(addr), addresses_of(addr), ssl, ssl_server_hostname,
+            (wait_timeout or WAIT_TIMEOUT) if wait else 0)
+    options.update(
+        wait=wait, wait_timeout=wait_timeout, ssl=ssl, name=name,
+        ssl_server_hostname=ssl_server_hostname)
+    if server_kind == OURS:
+        return FsyncClient(addr, storage, cache_size, **options)
+    from .stock import StockClient  # with ZEO's event loop
+    for each in _OURS_ALONE:
+        if options.pop(each, None) is not None:
+            logger.info('%s: %s has no effect at a stock server',
+                        name or addr, each.replace('_', '-'))
+    return StockClient(addr, storage, cache_size, **options)
 
-    The thread that calls this must be the one that reads in the background.
-    """
-    frames = commits.Client(instance, ticket)
-    connection = readchannel.connect(address, ssl, hostname)
-    try:
-        connection.sendall(frames.hello)
-        while (event := frames.next()) is None:
-            if not frames.fill(connection.recv, RECEIVED_AT_ONCE):
-                raise readchannel.Lost(CLOSED)
-        if event.__class__ is commits.Refused:
-            raise readchannel.ChannelRefused(*event)
-        connection.settimeout(None)
-        if ssl is not None:
-            connection = TLSConnection(connection)
-        return Stream(connection, frames, *arguments)
-    except (OSError, commits.PeerError) as error:
-        connection.close()
-        raise readchannel.Lost(str(error)) from error
-    except BaseException:
-        connection.close()
-        raise
+
+def _kind_of_server(name, addresses, ssl, hostname, seconds):
+    """By the greeting of the first one that is there; STOCK if there is none
+    in time: a client of stock works with either."""
+    ends = time.monotonic() + seconds
+    while True:
+        for address in addresses:
+            try:
+                said = greeting(address, ssl, hostname, FIRST_TRY)
+            except NoServer as error:
+                logger.debug('%s: %s: %s', name, address, error)
+            else:
+                return OURS if said.endswith(frames.SUFFIX) else STOCK
+        if time.monotonic() >= ends:
+            logger.warning(
+                '%s: no server is there to ask of which kind it is: this'
+                ' client commits and reads as one of stock, which works at any'
+                ' server. The key "server-kind ours" says that it is one of'
+                ' fsyncstorage', name)
+            return STOCK
+        time.sleep(PAUSE * random.uniform(0.5, 1))

@@ -8,15 +8,13 @@ from typing import Any
 
 from ZODB.POSException import Unsupported
 
-from .. import wire
-
 
 class Packs:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
-        #: What the server said when the client connected.
-        self.version: object = None
+        #: As the server said when the client connected.
+        self.are_offered = False
 
     def status(self) -> dict[str, Any]:
         """The progress of a pack and a forecast; how the last pack ended."""
@@ -29,10 +27,6 @@ class Packs:
     def forecast(self, t: float) -> dict[str, Any]:
         """What a pack to this time would free, and need."""
         return self._ask('pack_forecast', t)
-
-    @property
-    def are_offered(self) -> bool:
-        return self.version == wire.PACKS
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         if not self.are_offered:

@@ -24,6 +24,21 @@ This module touches no file, socket, thread or clock.  The caller holds the
 lock of the cache.
 """
 
+from typing import NamedTuple
+
+from ZODB.utils import z64
+
+
+class Found(NamedTuple):
+    """A server's answer: a revision, true as of a tid that the server read
+    before it looked the revision up."""
+
+    as_of: bytes
+    data: bytes
+    serial: bytes
+    #: The tid of the next revision; None, or zeros: there is none.
+    end: bytes | None
+
 
 class Load:
     """A request for one object."""
@@ -38,12 +53,13 @@ class Load:
         self.generation = generation
         self.overtaken = False
         self.ended = False
-        #: The Prefetches that will read the reply; None: a thread does.
+        #: The prefetches that will read the reply; None: a thread does.
         self.prefetches = None
         #: A lock for threads that wait, each of which releases it for the
         #: next one; None as long as there are none.
         self.done = None
-        #: The server's reply; None if there was none.
+        #: The server's reply: a revision (Found, or what has its attributes),
+        #: or anything else; None if there was none.
         self.reply = None
 
 
@@ -74,26 +90,25 @@ class Pending:
             if not loads:
                 del self._loads[load.oid]
 
-    def overtake(self, oid):
-        for load in self._loads.get(oid, ()):
-            load.overtaken = True
-
-    def overtake_all(self, oids):
+    def overtake(self, oids):
         if self._loads:  # mostly there are none
             for oid in oids:
-                self.overtake(oid)
+                for load in self._loads.get(oid, ()):
+                    load.overtaken = True
 
     def new_generation(self):
         self.generation += 1
         self._loads.clear()
 
-    def may_keep(self, load):
-        """May anything of its answer be kept?"""
-        return load.generation == self.generation
-
-    def may_keep_as_current(self, load, last_tid):
+    def may_keep(self, load, last_tid):
+        """May its answer, a revision, be kept?"""
         reply = load.reply
-        return (self.may_keep(load)
-                and not load.overtaken
-                and reply.as_of >= load.since
-                and reply.serial <= last_tid)
+        if load.generation != self.generation:
+            return False
+        if reply.end in (None, z64):
+            return (not load.overtaken
+                    and reply.as_of >= load.since
+                    and reply.serial <= last_tid)
+        # Only when the cache knows of the end: until then the object may be
+        # in it as current.
+        return reply.end <= last_tid

@@ -13,16 +13,18 @@ from ZODB.config import BaseConfig
 from ZODB.config import ZEOClient
 
 from ..errors import unknown_key
-from .storage import FsyncClient as Storage
-from .storage import checked_blob_cache_fill
-from .storage import checked_blob_cache_mode
-from .storage import checked_local_reads
-from .storage import checked_read_channels
-from .storage import checked_server_timeout
-from .zeoconnection import AUTO
+from .opening import open_client
+from .options import checked_blob_cache_fill
+from .options import checked_blob_cache_mode
+from .options import checked_local_reads
+from .options import checked_read_channels
+from .options import checked_server_kind
+from .options import checked_server_timeout
+from .storage import MAY_BE_SILENT
 
-# The value for a server that is never given up.
-OFF = 'off'
+# Values of server-timeout: a server is never given up, or after the time that
+# holds where none is given.
+OFF, AUTO = 'off', 'auto'
 _seconds = stock_datatypes['time-interval']
 _address = stock_datatypes['socket-connection-address']
 
@@ -61,10 +63,16 @@ def addresses(said: Any) -> list[Any]:
     return found
 
 
+def server_kind(value: str) -> str:
+    return checked_server_kind(value.lower())
+
+
 def server_timeout(value: str) -> Any:
-    """Seconds, AUTO, or OFF, because None means that the key is missing."""
-    if value.lower() in (AUTO, OFF):
-        return value.lower()
+    """Seconds, or OFF, because None means that the key is missing."""
+    if value.lower() == AUTO:
+        return MAY_BE_SILENT
+    if value.lower() == OFF:
+        return OFF
     return checked_server_timeout(_seconds(value))
 
 
@@ -76,19 +84,19 @@ class FsyncClient(BaseConfig):
             'blob_dir', 'shared_blob_dir', 'blob_cache_size',
             'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
             'read_channels', 'local_reads', 'local_reads_socket',
-            'local_blob_dir', 'server_timeout')
+            'local_blob_dir', 'server_timeout', 'server_kind')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._sections = [config]
 
-    def open(self) -> Storage:
+    def open(self) -> Any:
         ssl, server_hostname = self._said('ssl') or (None, None)
         said = {key: value for key in self.KEYS
                 if (value := self._said(key)) is not None}
         if said.get('server_timeout') == OFF:
             said['server_timeout'] = None
-        return Storage(
+        return open_client(
             [address for server in self._said('server')
              for address in addresses(server.address)],
             name=self._said('name'), cache=self._said('cache_path'),

@@ -1,111 +1,133 @@
-"""The commit channel of a client: one stream, used by several threads.
+"""The stream of a client: one connection, used by several threads.
 
-A thread that wants an answer sends its request, and reads the stream itself
-until the answer has come.  The thread that reads has the *turn*.  It completes
-each message, also those for other threads, before it takes the next one: so
-the cache and the connections change in the order of the stream.
+A thread sends what it asks for, and reads the stream itself until its answer
+has come.  Sending and reading are two rights:
 
-- A thread that finds the turn taken sleeps until it is woken: by its answer,
-  or because the turn is free.  It also wakes up now and then to look, in case
-  the thread that should have woken it was interrupted.
-- When no thread waits for an answer, a background reader reads what comes.
-  While a thread waits, the background reader is not even woken.
-- A thread that still sends does not read, and is not woken to read.
-- What a request changes here reaches the server, or the stream ends: a thread
-  that is interrupted before its request has left ends the stream.
-- Other interrupts leave the stream as it is, but for one in the middle of
-  completing a message, and with TLS of receiving.
-- A stream that ends takes no more requests.  Messages that have arrived are
-  still completed: what they tell of is committed, in this order.  Then the
-  stream is *over*, and all threads that still wait get `Unanswered`.  After a
-  message that cannot be understood, or completed, it is over at once.
-- The connection belongs to the process that opened it.
+- *The right to send* is a lock, held for one piece at a time: a large
+  transaction leaves in pieces, and others send between them.
+- *The right to read* belongs to one thread that waits for an answer, or to the
+  background reader.  Who has it completes each message, also those for other
+  threads, before it takes the next one: so the cache and the connections
+  change in the order of the stream.  It sends nothing.  When it has its
+  answer, it hands the right to another thread that waits; if there is none,
+  the watch wakes the background reader for what comes next.
 
-The invariant of the turn: while it is free, the watch is armed, or a thread is
-awake that looks at the turn before it sleeps.  The reasons, for each order of
-events, are in docs/internals/commitchannel.rst.
+So while a thread cannot send, because the server does not take more, somebody
+reads: two full buffers that face each other are no deadlock.
 
-Left to others: the frames (wire.commits), what completes a message (link),
-the messages of one transaction (committing), what became of a commit that was
-not answered (outcome), when something comes (watch).
+A thread that leaves by an interrupt ends the stream, and so does anything that
+cannot be understood, or completed.  A stream that ends takes no more requests.
+Messages that have arrived are still completed: what they tell of is committed,
+in this order.  Then it is *over*, and all threads that wait get `Unanswered`.
+
+Locks: `_lock` guards what is asked for, and the two rights; no lock is taken
+inside it.  Nothing is called with it held that waits.
+
+Left to others: the frames (frames), which reply may come (order), what a
+message changes here (storage), who opens the next stream (failover).
 """
 
-import collections
 import contextlib
+import select
 import socket
 import threading
 import time
 
 from ZEO.Exceptions import ClientDisconnected
 
-from ..wire import commits
-from .answer import Answer
-from .answer import Unanswered
-from .answer import UntilSent
+from ..wire import frames
+from ..wire.order import Order
 from .process import Process
-from .tlsconnection import TLSConnection
 from .watch import Watch
 
 RECEIVED_AT_ONCE = 1 << 16
-# Seconds after which a thread that waits looks again, unwoken.
-LOOK_AGAIN = 1
-# Seconds that `close` waits for the background reader to end.
-END_WITHIN = 9
-# Bytes that are kept until the stream is open.
-MOST_BEFORE_OPEN = 64 << 20
+#: Announcements that have arrived together are told together, up to so many.
+MOST_TOGETHER = 1000
+#: Bytes of a piece that is a sign of life when it has left: a server that
+#: hangs takes only as many of them as the buffers of the system have room for.
+LARGE = 1 << 16
+#: Of the time that a server may be silent: how often it is looked at.
+LOOKS = 10
 
 CLOSED = 'the server has closed it'
-COMPLETED = commits.Done, commits.Outcome
 
-# The background reader, as holder of the turn: a thread's is its Answer.
-_BACKGROUND = object()
+
+class Unanswered(ClientDisconnected):
+    """The stream ended after a request, or a part of it, had left.
+
+    Unless the server has said goodbye, nobody here knows what became of it.
+    """
+
+
+class Answer:
+    """What one thread waits for."""
+
+    __slots__ = 'message', 'error', 'is_there', 'complete', 'waits', '_wake'
+
+    def __init__(self, complete=None):
+        self.message = self.error = None
+        self.is_there = False
+        #: Called with the message, in the order of the stream.
+        self.complete = complete
+        #: Its thread may be woken to read.
+        self.waits = False
+        self._wake = threading.Lock()
+        self._wake.acquire()
+
+    def wake(self):
+        try:
+            self._wake.release()
+        except RuntimeError:
+            pass  # it is awake
+
+    def sleep(self, seconds=-1):
+        self._wake.acquire(timeout=seconds)
+
+    def result(self):
+        if self.error is not None:
+            raise self.error
+        return self.message
+
+
+#: The background reader, as holder of the right to read.
+_BACKGROUND = Answer()
 
 
 class Stream:
 
-    #: When it is over: the last tid that came on it.
-    last_tid = None
     #: Its server has stopped: a finish without an answer is not committed.
     said_goodbye = False
-    #: The cache may be half changed.
+    #: Why it takes no more requests; None: it does.
+    end_reason = None
+    #: Nothing more is completed.
+    is_over = False
+    #: Something was left half done: the cache cannot be relied on.
     is_broken = False
-    #: It was ended because a thread of this process was interrupted.
-    was_interrupted = False
 
-    def __init__(self, connection, frames, encoding, complete, on_end):
-        """`connection` is a channel that was welcomed.
-
-        `complete` is called with one Invalid or several, in the order of the
-        stream; `on_end` with the stream, from any thread, perhaps repeatedly.
-        """
-        #: The protocol version by which ZEO encodes messages.
-        self.encoding = encoding
-        self._process = Process('commit channel')
+    def __init__(self, connection, inbox, welcome, may_be_silent, told):
+        """`told(messages)` is called with what comes unasked: with one message
+        or with several Invalid, in the order of the stream."""
+        #: Seconds without a sign of life; None: for ever.
+        self._may_be_silent = may_be_silent
+        self._told = told
         self._socket = connection
-        self._frames = frames
-        self._complete_invalid = complete
-        self._on_end = on_end
-        self._states = threading.Lock()  # of `_frames`
+        self._inbox = inbox
+        self._process = Process('stream')
+        self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._completing = threading.Lock()
-        #: For those that wait until it is open, or until fewer transactions
-        #: are.  (Always `with` the lock itself: see `blobs.arriving`.)
-        self._room_lock = threading.RLock()
-        self._room = threading.Condition(self._room_lock)
-        #: The holder of the turn, as the value of 0: one step takes it.
-        self._turn = {0: _BACKGROUND}  # until it is open
-        self._answers = {}   # number -> Answer
-        self._finishes = {}  # number -> what completes a Done or an Outcome
-        #: Frames to abort transactions that their threads have left; the next
-        #: transaction sends them, since the holder of the turn sends nothing.
-        self._aborts = collections.deque()
-        #: None: it takes requests.
-        self.end_reason = None
-        self._is_over = False  # nothing more is completed
-        self._reasons = []  # several, if threads end it at the same time
-        self._is_open = False
+        self._room = threading.Condition(self._lock)
+        self._order = Order(welcome.tid)
+        self._answers = {}  # number -> Answer
+        self._reader = _BACKGROUND
         self._watch = Watch(connection)
-        self._background = threading.current_thread()
+        self._heard = time.monotonic()
+        self._asked_at = None  # when the server was asked for a sign of life
+        self._taken_at = 0  # when the last large piece had left
+
+    @property
+    def last_tid(self):
+        """The last that has come on it."""
+        return self._order.last_tid
 
     # Requests, from any thread
 
@@ -114,340 +136,296 @@ class Stream:
         if self.end_reason is not None:
             raise ClientDisconnected(self.end_reason)
 
-    def begin(self, transaction, *first):
-        """Set the number of a new transaction; return its first frame."""
-        self.check()
-        while True:
-            self._send_aborts()
-            with self._room_lock:
-                if self._has_room():
-                    # If the number were made and not kept, nobody could free
-                    # its place: an interrupt in between ends the stream.
-                    with UntilSent(self), self._states:
-                        transaction.number, frame = self._frames.begin(*first)
-                    return frame
-                self._room.wait(LOOK_AGAIN)
+    def begin(self):
+        """The number of a new transaction, when there is room for it."""
+        with self._room:
+            while (self.end_reason is None
+                   and self._order.transactions >= frames.MOST_OPEN):
+                self._room.wait()
+            self.check()
+            return self._order.begins()
 
-    def _send_aborts(self):
-        while self._aborts:
-            with UntilSent(self), contextlib.suppress(IndexError):
-                self._send(self._aborts.popleft())
+    def say(self, messages):
+        """Send what a transaction stores."""
+        with self._lock:
+            self.check()
+            for message in messages:
+                self._order.says(message)
+        self._send(b''.join(map(frames.frame, messages)))
 
-    def _has_room(self):
-        self.check()
-        with self._states:
-            return self._is_open and self._frames.open < commits.MOST_OPEN
+    def ask(self, message, before=(), complete=None, within=None):
+        """Send these messages and then this one; return the answer to it, or
+        raise ClientDisconnected if there is none within so many seconds.
 
-    def stores(self, *args):
-        with self._states:
-            return self._frames.stores(*args)
-
-    def call(self, *args):
-        with self._states:
-            return self._frames.call(*args)
-
-    def vote(self, number, before):
-        """Send these frames and the vote; return Voted, Conflicts or Error."""
-        return self._ask(lambda: (number, self._frames.vote(number)), before)
-
-    def finish(self, number, complete):
-        """Send the finish; return Done or Error.
-
-        `complete` is called with the Done in the order of the stream, by the
-        thread that has the turn, also if this thread was interrupted.  It may
-        return an error, which is raised here.
+        `complete` is called with the answer in the order of the stream, by
+        the thread that has the right to read, also if this thread has left.
         """
-        return self._ask(
-            lambda: self._made(number, self._frames.finish(number), complete))
-
-    def trip(self, number, before, complete):
-        """Vote and finish in one; return Done, Conflicts or Error."""
-        return self._ask(
-            lambda: self._made(number, self._frames.trip(number), complete),
-            before)
-
-    def _made(self, number, frame, complete):
-        self._finishes[number] = complete
-        return number, frame
-
-    def may_be_finished(self, number):
-        with self._states:
-            return self._frames.may_be_finished(number)
-
-    def is_lost(self, number):
-        """Did the server say goodbye without an answer to its finish?"""
-        with self._states:
-            return self.said_goodbye and self._frames.is_finishing(number)
-
-    def commit_id(self, number):
-        return self._frames.commit_id(number)
-
-    def ask(self, in_doubt, complete, seconds):
-        """Ask what became of this commit of another stream; return the
-        Outcome, or None if it has not come within `seconds`.
-
-        `complete` is called with it in the order of the stream.  This thread
-        does not read the stream: that could take longer.
-        """
-        self.check()
-        ends = time.monotonic() + seconds
-        answer = Answer()
+        answer = Answer(complete)
+        if not message.number:
+            with self._lock:
+                message = self._order.numbered(message)
+        # If that raises, the transaction is as it was, and can be aborted.
+        data = b''.join(map(frames.frame, (*before, message)))
+        has_left = False
         try:
-            with UntilSent(self):
-                with self._states:
-                    number, frame = self._frames.ask(in_doubt)
-                    answer.number = number
-                    self._answers[number] = answer
-                    self._finishes[number] = complete
-                self._send(frame)
-            while not answer.is_there and time.monotonic() < ends:
-                self._check_over(answer)
-                answer.sleep(min(LOOK_AGAIN, max(0, ends - time.monotonic())))
-        finally:
-            self._leave(answer)
+            try:
+                self._begin_to_ask(message, before, answer)
+                # If it cannot leave, the answer may have come nevertheless.
+                with contextlib.suppress(ClientDisconnected):
+                    self._send(data)
+                if within is None:
+                    self._wait(answer)
+                else:
+                    self._wait_for_others(answer, within)
+            finally:
+                self._leave(message.number, answer)
+                has_left = True
+        except BaseException as error:
+            if not has_left:  # it was interrupted while it left
+                self._leave(message.number, answer)
+            if not has_left or not isinstance(error, Exception):
+                self.end('a thread was interrupted')
+            raise
         return answer.result()
+
+    def _begin_to_ask(self, message, before, answer):
+        with self._lock:
+            self.check()
+            for each in before:
+                self._order.says(each)
+            self._order.says(message)
+            self._answers[message.number] = answer
 
     def abort(self, number):
-        self.check()
-        with UntilSent(self):
-            with self._states:
-                frame = self._frames.abort(number)
-            if frame is not None:
-                self._send(frame)
-
-    def ping(self):
-        """The last tid of the server; everything up to it is completed."""
-        self.check()
-        with self._room_lock:
-            while not self._is_open:
-                self._room.wait(LOOK_AGAIN)
-        return self._ask(self._frames.ping).tid
-
-    def send(self, data):
-        self.check()
-        with UntilSent(self):
-            self._send(data)
+        """Nobody waits for the answer.  May be repeated."""
+        with self._lock:
+            if not self._order.may_abort(number) or self.end_reason:
+                return
+            message = frames.Abort(number)
+            self._order.says(message)
+        with contextlib.suppress(ClientDisconnected):
+            self._send(frames.frame(message))
 
     def _send(self, data):
-        with self._sending:
-            try:
-                self._socket.sendall(data)
-            except OSError as error:
-                # Part of it may have left; all, if a signal handler raised.
-                self.end(str(error))
-                raise ClientDisconnected(self.end_reason) from error
-
-    def _ask(self, make, before=b''):
-        """Send `before` and the frame that `make` makes; return the answer."""
-        self.check()
-        answer = Answer()
         try:
-            try:
-                # If it cannot leave, the answer may have arrived nevertheless.
-                with contextlib.suppress(ClientDisconnected), UntilSent(self):
-                    with self._states:
-                        answer.number, frame = make()
-                        self._answers[answer.number] = answer
-                    self._send(before + frame)
-                answer.waits = True
-                self._wait(answer)
-            finally:
-                self._leave(answer)
-        finally:
-            # Once more, in case an interrupt came in the middle of it.
-            self._leave(answer)
-        return answer.result()
+            with self._sending:
+                self._socket.sendall(data)
+                if len(data) >= LARGE:
+                    self._taken_at = time.monotonic()
+        except OSError as error:
+            # Part of it may have left; all, if a signal handler raised.
+            self.end(str(error))
+            raise ClientDisconnected(self.end_reason) from error
+        except BaseException:
+            self.end('a thread was interrupted while it sent')
+            raise
 
-    # The turn
+    # The right to read
 
     def _wait(self, answer):
         while not answer.is_there:
-            self._check_over(answer)
-            if self._turn.setdefault(0, answer) is answer:
-                self._watch.disarm()
-                self._read_until(answer)
-            else:
-                answer.sleep(LOOK_AGAIN)
+            if self.is_over:
+                raise Unanswered(self.end_reason)
+            if not self._takes_reading(answer):
+                answer.sleep()
+                continue
+            self._watch.disarm()
+            while not (answer.is_there or self.is_over):
+                self._receive()
+            # (`_leave` hands the right on.)
 
-    def _check_over(self, answer):
-        if self._is_over and not answer.is_there:  # in this order
-            raise Unanswered(self.end_reason)
+    def _wait_for_others(self, answer, seconds):
+        """While others read: who reads cannot say when that ends."""
+        ends = time.monotonic() + seconds
+        while not answer.is_there:
+            left = ends - time.monotonic()
+            if self.is_over:
+                raise Unanswered(self.end_reason)
+            if left <= 0:
+                raise ClientDisconnected(f'no answer within {seconds:g} s')
+            answer.sleep(left)
 
-    def _read_until(self, answer):
-        while True:
-            self._complete_all()
-            if answer.is_there or self._is_over:
+    def _takes_reading(self, answer):
+        with self._lock:
+            answer.waits = True
+            if self._reader is None and not self.is_over:
+                self._reader = answer
+            return self._reader is answer
+
+    def _give_reading(self, holder):
+        with self._lock:
+            if self._reader is not holder:
                 return
-            self._fill()
-
-    def _leave(self, answer):
-        """The thread no longer waits, for whatever reason."""
-        if not answer.was_left:
-            self._answers.pop(answer.number, None)
-            self._give_up_turn(answer)
-            if not answer.is_there:  # it may have left bytes uncompleted
-                self._watch.wake()
-            answer.was_left = True
-
-    def _give_up_turn(self, holder):
-        if self._turn.get(0) is holder:
-            del self._turn[0]
-        self._hand_on()
+            self._reader = None
+            self._hand_on()
 
     def _hand_on(self):
-        """If the turn is free, wake a thread to take it, or arm the watch."""
-        if 0 in self._turn:
-            return
-        for answer in list(self._answers.values()):
+        """Wake a thread that takes the right to read, or arm the watch."""
+        if self.is_over:
+            self._room.notify_all()
+        for answer in self._answers.values():
             if answer.waits and not answer.is_there:
                 answer.wake()
                 return
         self._watch.arm()
 
+    def _leave(self, number, answer):
+        """The thread no longer waits, for whatever reason."""
+        with self._lock:
+            if self._answers.get(number) is answer:
+                if answer.is_there or answer.complete is None:
+                    del self._answers[number]
+                else:
+                    answer.waits = False  # it is completed without it
+            if self._reader is answer:
+                self._reader = None
+            if self._reader is None:
+                self._hand_on()
+
+    # What arrives, for the holder of the right to read
+
+    def _receive(self, flags=0):
+        """Receive once, and complete what has come."""
+        try:
+            data = self._socket.recv(RECEIVED_AT_ONCE, flags)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._be_over(str(error))
+            return
+        except BaseException:
+            self._be_over('a thread was interrupted while it received')
+            raise
+        if not data:
+            self._be_over(CLOSED)
+            return
+        self._heard = time.monotonic()
+        try:
+            self._inbox.add(data)
+            self._complete_all()
+        except Exception as error:
+            self.is_broken = True
+            self._be_over(str(error) or repr(error))
+        except BaseException:
+            self.is_broken = True
+            self._be_over('a thread was interrupted within a message')
+            raise
+
+    def _complete_all(self):
+        invalid = []
+        while (message := self._inbox.next()) is not None:
+            with self._lock:
+                message = self._order.take(message)
+            kind = message.__class__
+            if kind is frames.Invalid:
+                invalid.append(message)
+                if len(invalid) < MOST_TOGETHER:
+                    continue
+            if invalid:
+                together, invalid = invalid, []
+                self._told(together)
+            if kind is frames.Goodbye:
+                self.said_goodbye = True
+                self.end(CLOSED)
+            elif kind is frames.Sizes:
+                self._told([message])
+            elif message is not None and kind is not frames.Invalid:
+                self._complete(message)
+        if invalid:
+            self._told(invalid)
+
+    def _complete(self, message):
+        with self._lock:
+            answer = self._answers.get(message.number)
+            ended = self._order.state(message.number) is None
+            if ended:
+                self._room.notify()
+        if answer is None:
+            if message.__class__ in (frames.Voted, frames.Conflicts):
+                self.end('a transaction was left while it was voted')
+            return
+        if answer.complete is not None:
+            answer.error = answer.complete(message) or answer.error
+        if not ended and message.__class__ in _PIECES:
+            return
+        answer.message = message
+        answer.is_there = True
+        with self._lock:
+            self._answers.pop(message.number, None)
+        answer.wake()
+
     # The background reader
 
     def read_in_background(self):
-        """Until the end."""
+        """Until it is over."""
+        wait = self._may_be_silent and self._may_be_silent / LOOKS
+        self._give_reading(_BACKGROUND)
         try:
-            self._keep_until_open()
-            while not self._is_over:
-                if self._background_has_turn():
-                    try:
-                        self._fill(socket.MSG_DONTWAIT)
-                        self._complete_all()
-                    finally:
-                        self._give_up_turn(_BACKGROUND)
-                self._watch.wait()
+            while not self.is_over:
+                self._watch.wait(wait)
+                if self._background_takes_reading():
+                    self._receive(socket.MSG_DONTWAIT)
+                    self._give_reading(_BACKGROUND)
+                if wait and not self.end_reason:
+                    self._look_for_life()
         finally:
-            # Even if it is over: an interrupt may have come before all knew.
             self._be_over('its background reader has failed')
             self._close_socket()
 
-    def _background_has_turn(self):
-        """Take the turn if it is free; return whether this has it."""
-        return self._turn.setdefault(0, _BACKGROUND) is _BACKGROUND
-
-    def _keep_until_open(self):
-        """Receive, but complete nothing yet.
-
-        A server disconnects a client that takes nothing for a while, and there
-        is no limit to how long the verification of a cache takes.
-        """
-        self._watch.arm()
-        # From here on, `moved` and `end` wake this thread.
-        while not self._is_open and self.end_reason is None:
-            self._watch.wait()
-            self._fill(socket.MSG_DONTWAIT)
-            if self._frames.received > MOST_BEFORE_OPEN:
-                self._be_over('too much came before the cache was verified')
-            self._watch.arm()
-
     def _close_socket(self):
-        """Close it when no thread can be in a call of it any more."""
-        while not self._background_has_turn():
-            self._watch.wait(LOOK_AGAIN)
+        """When no thread can be in a call of it any more, and mistake another
+        connection for it that has got the same number."""
+        with self._room:
+            while self._reader not in (None, _BACKGROUND):
+                self._room.wait()
+            self._reader = _BACKGROUND
         with self._sending:
             self._socket.close()
-        self._finishes.clear()
 
-    # What arrives, for the thread that has the turn
+    def _background_takes_reading(self):
+        with self._lock:
+            if self._reader is None:
+                self._reader = _BACKGROUND
+            return self._reader is _BACKGROUND
 
-    def moved(self):
-        """Open it: earlier announcements are here, the cache is verified."""
-        with self._states:
-            self._frames.moved()
-        self._open()
-        self._watch.wake()
-
-    def _open(self):
-        self._is_open = True
-        with self._room_lock:
-            self._room.notify_all()
-
-    def _fill(self, flags=0):
-        """Receive; at the end of the stream, complete what has arrived."""
-        try:
-            if self._frames.fill(self._socket.recv, RECEIVED_AT_ONCE, flags):
-                return
-            reason = CLOSED
-        except BlockingIOError:
-            return  # nothing has come
-        except Exception as error:  # bytes may be lost
-            reason = str(error)
-        except BaseException:
-            # Only a plain socket loses nothing (`Client.fill`).
-            if isinstance(self._socket, TLSConnection):
-                self.interrupted('while it received')
-                self._be_over(self.end_reason)
-            raise
-        # A thread that was interrupted may have left messages.
-        self._complete_all()
-        self._be_over(reason)
-
-    def _complete_all(self):
-        """Complete every message that has arrived."""
-        try:
-            while self._frames.received and self._complete_next():
-                pass
-        except Exception as error:
-            self._be_over(str(error))
-        except BaseException:
-            self.interrupted('within a message')
+    def _look_for_life(self):
+        """Ask a silent server for a sign, and end the stream without one."""
+        now, heard = time.monotonic(), self._heard
+        if self._asked_at is not None and heard >= self._asked_at:
+            self._asked_at = None
+        if now - heard < 2 * self._may_be_silent / LOOKS:
+            return
+        if self._asked_at is None and self._ask_for_a_sign():
+            self._asked_at = now
+        since = max(self._asked_at or heard, self._taken_at)
+        if now - since >= self._may_be_silent:
+            self.end(f'nothing was heard from the server for'
+                     f' {self._may_be_silent:g} s')
             self._be_over(self.end_reason)
-            raise
 
-    def _complete_next(self):
-        """Complete one message, or several announcements; False: none left."""
-        with self._completing:
-            if self._is_over:
+    def _ask_for_a_sign(self):
+        """Has it left?  Nobody waits for the answer: that something comes is
+        enough.  And nobody waits here: not for another thread that sends, and
+        not for room."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            if not self._takes_more():
                 return False
-            with self._states:
-                events = self._frames.next_together()
-            if not events:
-                return False
-            try:
-                self._complete(events)
-            except BaseException:
-                # Before a thread that waits for `_completing` goes on.
-                self.is_broken = True
-                raise
+            with self._lock:
+                ping = self._order.asks(frames.Ping(0))
+            self._socket.sendall(frames.frame(ping))
             return True
+        except OSError as error:
+            self.end(str(error))
+            return False
+        finally:
+            self._sending.release()
 
-    def _complete(self, events):
-        event = events[0]
-        kind = event.__class__
-        if kind is commits.Invalid:
-            self._complete_invalid(events)
-            return
-        if kind is commits.Goodbye:
-            self.said_goodbye = True
-            self._be_over(CLOSED)
-            return
-        answer, error = self._answers.get(event.number), None
-        finish = self._finishes.pop(event.number, None)
-        if finish is not None and kind in COMPLETED:
-            try:
-                error = finish(event)
-            except Exception as failed:
-                self.end(str(failed))  # before the thread that waits goes on
-                if answer is not None:
-                    answer.error = failed
-                raise
-        if answer is not None:
-            answer.error, answer.event = error, event
-            answer.wake()
-        elif kind is commits.Conflicts:
-            self._abort_later(event.number)
-        if kind is not commits.Voted:  # it is over, or can be aborted
-            with self._room_lock:
-                self._room.notify()
-
-    def _abort_later(self, number):
-        """Its thread no longer waits, and could not abort it then."""
-        with self._states:
-            frame = self._frames.abort(number)
-        if frame is not None:
-            self._aborts.append(frame)
+    def _takes_more(self):
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLOUT)
+        return bool(poll.poll(0))
 
     # The end
 
@@ -456,42 +434,27 @@ class Stream:
 
         Any thread may call this, and more than once.
         """
-        if self.end_reason is not None or not self._process.is_here:
-            return
-        self._reasons.append(reason)
-        # First: if this thread is interrupted, another one finds the end.  The
-        # system still delivers what has arrived before.
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self.end_reason = self._reasons[0]
-        self._tell_end()
-
-    def interrupted(self, when):
-        """End it, because a thread of this process has left it half done."""
-        if self.end_reason is None:
-            self.was_interrupted = True
-        self.end(f'a thread was interrupted {when}')
-
-    def _be_over(self, reason):
-        """Complete nothing more.  Any thread may call this, repeatedly."""
-        self.end(reason)
-        self._is_over = True
-        self._tell_end()
-
-    def _tell_end(self):
-        self._open()  # nobody waits for that any more
-        self._on_end(self)
-        for answer in list(self._answers.values()):
-            answer.wake()
-
-    def close(self, reason):
-        """End it; when it returns, nothing more is completed."""
         if not self._process.is_here:
             return
+        with self._lock:
+            if self.end_reason is not None:
+                return
+            self.end_reason = reason
+            self._room.notify_all()
+        # The system still delivers what has arrived before.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._watch.wake()
+
+    def _be_over(self, reason):
+        """Complete nothing more.  May be repeated."""
         self.end(reason)
-        if self._background is not threading.current_thread():
-            # It ends when some thread has completed all that has arrived.
-            self._background.join(END_WITHIN)
-        self._be_over(reason)
-        with self._completing:
-            pass
+        with self._lock:
+            self.is_over = True
+            for answer in self._answers.values():
+                answer.wake()
+        self._watch.wake()
+
+
+#: Further messages of the same answer follow, unless it has ended.
+_PIECES = frames.BlobSize, frames.BlobChunk

@@ -24,7 +24,7 @@ from ..check.tails import wrong_magic
 from ..check.terminal import CannotRun
 from ..check.terminal import opened
 from ..check.terminal import opened_blobs
-from ..client.storage import FsyncClient
+from ..client.opening import open_client
 from ..format.window import Window
 from ..storage.opening import InUse
 from ..storage.opening import holder
@@ -133,7 +133,7 @@ def server_asked(options):
             probe.settimeout(PATIENCE)
             probe.connect(address)
     try:
-        storage = FsyncClient(
+        storage = open_client(
             address, options.storage, wait_timeout=PATIENCE,
             read_only_fallback=True, local_reads='off')
     except ClientDisconnected:

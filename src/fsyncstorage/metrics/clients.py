@@ -60,7 +60,7 @@ class ClientCollector:
         times = HistogramMetricFamily(
             PREFIX + 'load_duration_seconds',
             'How long loads took that the cache did not answer, by what did:'
-            ' the data file, a read channel or the connection.',
+            ' the data file, or the server.',
             labels=['storage', 'source'])
         for name, client in self._clients.items():
             for source, histogram in client.load_times().items():

@@ -88,7 +88,7 @@ class Collector:
             'By how much the event loop of the server was late.', labels=[])
         received = CounterMetricFamily(
             PREFIX + 'received_bytes', 'Bytes that were received on all'
-            ' connections but read channels.', labels=[])
+            ' connections but readers.', labels=[])
         sent = CounterMetricFamily(
             PREFIX + 'sent_bytes',
             'Bytes that were sent on these connections.', labels=[])

@@ -133,7 +133,7 @@ const FACTS = [
   ['Conflicts since the start', 'conflicts_total', number],
   ['Data', 'data_bytes', bytes],
   ['Objects', 'objects', number],
-  ['Read channels', 'read_channels', number],
+  ['Readers', 'read_channels', number],
   ['Reads that wait', 'reads_waiting', number],
   ['Last durable commit', 'last_durable_commit_timestamp_seconds', since],
   ['Pack', 'pack_phase_progress_ratio', shares],

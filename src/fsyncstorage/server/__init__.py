@@ -1,4 +1,4 @@
-"""The ZEO server: stock protocol, stock clients, other threads.
+"""The server: stock clients and ours, in two languages at one port.
 
 One event loop thread owns every connection, all sends, and all announcing of
 transactions.  Around it, for each storage, are threads that vote and append,
@@ -22,15 +22,13 @@ From the outside in:
 - calls         the calls of the protocol, and the types of their arguments
 - outbox        one FIFO for each connection, and what must not overtake what
 - accounts      how many bytes wait for peers that do not read
-- frames        memory and time for frames that have begun
-- session       what one client may ask for
+- incoming      memory and time for frames that have begun
+- session       what one stock client may ask for
+- oursession    the same for a client of ours, in another language
 - listing       undo logs and histories, as long as an answer may be
 - answers       answers that come later than their calls
-- channel       a read channel, another kind of connection
-- commitchannel a commit channel, in the place of a session
-- outcomes      what became of the commits of such a channel
-- blobsender    the blobs that a read channel sends
-- blobstream    the blobs that are sent to stock clients
+- reader        loads and blobs for clients of ours, on a stream or a reader
+- blobstream    blobs on their way to a client
 - ballot        one client's transaction: what it stores, and its states
 - oneatatime    a storage of others, which takes one transaction at a time
 - clients       what each client does, and what it holds, for the operator

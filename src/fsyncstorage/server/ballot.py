@@ -8,9 +8,9 @@ early, the storage still has all of it, and the vote can be repeated.
 The transaction belongs to the loop; while a thread votes or aborts the ballot,
 it belongs to that thread.  Left to others: when the state changes (committer).
 
-The client is a session, or a transaction of a commit channel.  It has a
-`log_label`, a `commit_id`, the `session` that it belongs to (whose `kept`
-counts the bytes of its ballots), and four methods, all called in the loop:
+The client is a session, or a transaction of a stream.  It has a `log_label`, a
+`commit_id`, the `session` that it belongs to (whose `kept` counts the bytes of
+its ballots), and four methods, all called in the loop:
 
     timed_out(ballot)      it was not finished in time: it aborts the ballot
     finished(tid)          it is published; if tid is None, its finish failed
@@ -36,7 +36,7 @@ from ..errors import Occupied
 from ..errors import VoteAgain
 from ..storage import outcome
 from ..storage.told import ForAClient
-from ..wire import batch
+from ..wire import frames
 from .oneatatime import remove_if_possible
 
 # Bytes of a transaction that are kept in memory, and the bytes that are
@@ -232,9 +232,9 @@ class Ballot:
         self.session.stats.stores += 1
 
     def batch(self, message, number):
-        """So many stores, in the form of `wire.batch`."""
+        """So many stores, in the form of `frames.many`."""
         self._count(number, len(message))
-        for oid, serial, data in batch.stores(message):
+        for oid, serial, data in frames.each_store(message):
             self.storage.store(oid, serial, data, '', self.transaction)
         self.session.stats.stores += number
 

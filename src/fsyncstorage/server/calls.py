@@ -123,15 +123,7 @@ def parts(message):
 UNREGISTERED = {
     'register': Call(NAME, FLAG),  # the storage, read-only
 }
-OURS = {  # calls that ZEO does not have
-    'alive': Call(),
-    'pack_status': Call(),
-    'pack_cancel': Call(),
-    'pack_forecast': Call(TIME),
-    'about_client': Call(NAME, FLAG),  # its version, reads locally
-}
 REGISTERED = {
-    **OURS,
     'get_info': Call(),
     'lastTransaction': Call(),
     'getInvalidations': Call(TID),
@@ -174,13 +166,10 @@ REGISTERED = {
     'tpc_abort': Call(NUMBER),
 }
 
-# The calls that a commit channel accepts, and how many of their arguments it
-# uses.  A further one, the id of the transaction, is dropped.
-BEGIN = {
-    'tpc_begin': 6,
-}
+# Those that store something, and how many of their arguments are of that; the
+# next one is the id of the transaction.
 OF_A_TRANSACTION = {
-    'storea': 3,  # only if oid, serial and data do not fit into a store frame
+    'storea': 3,
     'restorea': 4,
     'deleteObject': 2,
     'checkCurrentSerialInTransaction': 2,
@@ -191,10 +180,16 @@ OF_A_TRANSACTION = {
     'storeBlobShared': 4,
 }
 
-
-def checked(name, arguments, wanted):
-    """The arguments that are used, once their types are checked."""
-    REGISTERED[name].check(name, arguments)
-    if len(arguments) < wanted[name]:
-        raise TypeError(f'{name} with {len(arguments)} arguments')
-    return arguments[:wanted[name]]
+#: What a client of ours may call by name; what is frequent, or belongs to a
+#: transaction, has frames of its own (wire.frames).
+OF_OURS = {
+    'pack_status': Call(),
+    'pack_cancel': Call(),
+    'pack_forecast': Call(TIME),
+    'about_client': Call(NAME, FLAG),  # its version, reads locally
+    **{name: REGISTERED[name] for name in (
+        'pack', 'server_status', 'loadSerial', 'getTid', 'history',
+        'record_iternext', 'undoLog', 'undoInfo', 'iterator_start',
+        'iterator_next', 'iterator_record_start', 'iterator_record_next',
+        'iterator_gc', 'new_oids')},
+}

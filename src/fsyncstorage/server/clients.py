@@ -36,7 +36,7 @@ class Tally:
     """What one client has done since it registered."""
 
     __slots__ = ('since', 'loads', 'commits', 'conflicts', 'messages',
-                 'received', 'sent')
+                 'received', 'sent', 'readers')
 
     def __init__(self):
         self.since = time.monotonic()
@@ -44,12 +44,16 @@ class Tally:
         self.loads = 0
         #: Transactions that are committed; votes that met a conflict.
         self.commits = self.conflicts = 0
-        #: On its read channels: requests, and bytes after the hello.
+        #: Its readers (connections); what was counted on those that have
+        #: gone.
+        self.readers = set()
         self.messages = self.received = self.sent = 0
 
-
-#: What stands for the commit channel of a client that has none.
-_NO_CHANNEL = Tally()
+    def has_gone(self, reader):
+        self.readers.discard(reader)
+        self.messages += reader.messages
+        self.received += reader.received
+        self.sent += reader.sent
 
 
 def label_of(transport):
@@ -101,9 +105,8 @@ class Clients:
 
 
 def _client(session, states, now):
-    tally, own, told = session.tally, session.connection, session.announced_on
-    if told is own:
-        told = _NO_CHANNEL
+    tally = session.tally
+    connections = [session.connection, *tally.readers.copy()]
     return {
         'number': session.number,
         'label': session.label,
@@ -112,9 +115,9 @@ def _client(session, states, now):
         'read_only': bool(session.read_only),
         'reads_locally': session.reads_locally,
         'seconds': _seconds(now - tally.since),
-        'messages': tally.messages + own.messages + told.messages,
-        'received': tally.received + own.received + told.received,
-        'sent': tally.sent + own.sent + told.sent,
+        'messages': _sum_of('messages', tally, connections),
+        'received': _sum_of('received', tally, connections),
+        'sent': _sum_of('sent', tally, connections),
         'loads': tally.loads,
         'commits': tally.commits,
         'conflicts': tally.conflicts,
@@ -122,6 +125,11 @@ def _client(session, states, now):
             _transaction(now, *each) for each in states[:MOST_TRANSACTIONS]],
         'transactions_left_out': max(0, len(states) - MOST_TRANSACTIONS),
     }
+
+
+def _sum_of(name, tally, connections):
+    return getattr(tally, name) + sum(
+        getattr(each, name) for each in connections)
 
 
 def _state_of(ballot):

@@ -93,7 +93,7 @@ class Committer:
             sum(line.size for line in self._lines), f'voter of {name}', post)
             if self._side_by_side else self._appender)
 
-    # From sessions and commit channels
+    # From sessions
 
     def vote(self, ballot, done):
         """Call `done(result, error)`, perhaps before this returns.

@@ -20,22 +20,22 @@ import time
 
 from ZEO.shortrepr import short_repr
 
-from .. import wire
-from ..wire import sessions
-from ..wire.framing import LENGTH
+from ..wire import frames
+from ..wire.frames import LENGTH
 from . import answers
 from . import calls
 from . import decoding
 from . import liveness
 from . import quiet
 from .accounts import Account
-from .channel import Unwelcome
 from .clients import label_of
-from .door import CLIENT
 from .door import Full
-from .frames import LONG
-from .frames import Patience
+from .incoming import LONG
+from .incoming import Patience
+from .oursession import OurSession
 from .outbox import Outbox
+from .reader import Reader
+from .reader import Unwelcome
 from .speech import ZeoSpeech
 from .speech import frame
 from .threads import attempt
@@ -66,8 +66,13 @@ LINGER = 5
 
 
 def announcement(msgpack):
-    """What the server says first: its protocol and its encoding."""
+    """Its protocol and its encoding, in ZEO's words."""
     return (b'M' if msgpack else b'Z') + VERSION
+
+
+def greeting(msgpack, as_stock):
+    """What the server says first."""
+    return frame(announcement(msgpack) + (b'' if as_stock else frames.SUFFIX))
 
 
 class Connection(asyncio.Protocol):
@@ -94,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.session = session
         self._newcomer = newcomer
         self._announcement = announcement(listener.msgpack)
+        self._greeting = listener.greeting
         self._traffic = session.server.traffic
         self._may_answer = session.server.may_answer and (
             session.server.may_answer_at_last)
@@ -115,7 +121,6 @@ class Connection(asyncio.Protocol):
             self._write, self._outgoing.append, self.account)
         self._when_writable = []
         self.outbox.emptied = self._call_the_waiting
-        self._successor = None
 
     # What asyncio calls
 
@@ -132,7 +137,7 @@ class Connection(asyncio.Protocol):
         if newcomer.leaves:
             self.abort()
         elif not newcomer.greeted:
-            self._write(frame(self._announcement))
+            self._write(self._greeting)
 
     def data_received(self, data):
         self._traffic.received += len(data)
@@ -163,9 +168,7 @@ class Connection(asyncio.Protocol):
             self._is_corked = False
             if self._corked_bytes:
                 self._send()
-        if self._successor is not None:
-            self._hand_over(self._successor)
-        elif not self.closed:
+        if not self.closed:
             self._go_on_reading(taken, came, more)
 
     def _take_frames(self):
@@ -199,8 +202,7 @@ class Connection(asyncio.Protocol):
                 self._send()
         del buffer[:start]
         self.messages += taken
-        if (not self._registered and self.received > MOST_BEFORE
-                and self._successor is None):
+        if not self._registered and self.received > MOST_BEFORE:
             raise ValueError(f'{self.received} bytes, and not registered')
         return taken, more
 
@@ -289,7 +291,7 @@ class Connection(asyncio.Protocol):
             self._call_the_waiting()
         finally:
             self.session.notify_disconnected()
-            if not self._registered and self._successor is None:
+            if not self._registered:
                 self._keep_nothing()
 
     def _keep_nothing(self):
@@ -316,57 +318,64 @@ class Connection(asyncio.Protocol):
             self.decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)
-        elif wire.is_hello(message) or sessions.is_hello(message):
+        elif frames.is_hello(message):
             try:
-                self._become_channel(message)
+                self._meet(message)
             except Unwelcome as refusal:
-                if refusal.args[0] == wire.OTHER_VERSION:
-                    logger.warning('%s: opens no channel: %s',
-                                   self.session.log_label, refusal.args[1])
-                self._write(wire.refused(*refusal.args))
+                reason, text = refusal.args
+                if reason == frames.OTHER_VERSION:
+                    logger.warning('%s: a client of ours, refused: %s',
+                                   self.session.log_label, text)
+                self._write(frames.frame(
+                    frames.Refused(0, reason, text.encode())))
                 self.close()
         else:
             raise ValueError(f'a handshake {short_repr(message)}')
 
-    def _become_channel(self, hello):
+    def _meet(self, body):
+        """A client of ours opens its stream, or a reader."""
         server = self.session.server
-        if wire.is_hello(hello):
-            self._successor = server.open_channel(self, hello)
-            self.closed = True  # here
-        else:
-            # It takes the place of the session.
-            self.session = channel = server.open_commit_channel(self, hello)
-            self._receive = channel.receive
+        lowest, highest = frames.hello_versions(body)
+        version = frames.common_version(lowest, highest)
+        if version is None:
+            raise Unwelcome(
+                frames.OTHER_VERSION,
+                f'this server speaks the versions {frames.LOWEST} to'
+                f' {frames.HIGHEST} of the protocol, and the client'
+                f' {lowest} to {highest}')
+        hello = frames.taken(body)
+        # One of these takes the place of the session that waits for a stock
+        # client.
+        if hello.__class__ is frames.HelloOfAReader:
+            self.session = Reader(server, self, hello, version)
+            self._traffic = self.session.service.figures
+            self._may_answer = server.may_answer
             self._stay()
-            self._write(wire.welcome())
-            channel.begin()
-
-    def _hand_over(self, channel):
-        """The channel takes over, and gets the bytes after its hello."""
-        self._end_patience()
-        self.account.close()
-        self.transport.set_protocol(channel)
-        channel.connection_made(self.transport)
-        channel.data_received(self._buffer)
+        else:
+            self.protocol_version = self._announcement
+            self.session = OurSession(server, self, self.session)
+            self.session.notify_connected(self)
+            self.session.meet(hello, version)
+        self._receive = self.session.receive
 
     def registered(self):
         """The client may now call everything else, and send long frames."""
         try:
-            self.session.server.door.stay(self, CLIENT)
+            self.session.server.door.stay(self, self.session.DESCRIPTORS)
         except Full:
             logger.error('%s: it cannot register: no descriptors are left',
                          self.session.log_label)
             self.abort()
             return
-        self.offered = calls.REGISTERED
+        self.offered = self.session.OFFERED
         self.decode = decoding.decoder(
             self.protocol_version[:1], registered=True)
         self._stay()
+        self._longest = LONG_FRAME
 
     def _stay(self):
         self._patience.cancel()
         self._registered = True
-        self._longest = LONG_FRAME
 
     # Calls
 

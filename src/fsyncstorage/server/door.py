@@ -1,6 +1,6 @@
 """How many connections there are, and which is closed if they are too many.
 
-A peer is a *newcomer* until it has registered, or its channel is open.  It is
+A peer is a *newcomer* until it has registered, or is a reader.  It is
 *silent* at first, and *speaking* from its first byte on, which may be that of
 a TLS handshake.  At most `MOST_SILENT` newcomers are silent, and at most
 `MOST_SPEAKING` are speaking.  If one more comes, one of its kind is closed:
@@ -34,9 +34,9 @@ OF_A_TRANSACTION = 2
 
 # Descriptors that each kind of connection may need.
 NEWCOMER = 1
-CHANNEL = 2
-COMMIT_CHANNEL = 1
-CLIENT = 1 + MOST_STREAMS + OF_A_TRANSACTION
+# (The transactions of a stream are counted one by one.)
+READER = STREAM = 1 + MOST_STREAMS
+CLIENT = STREAM + OF_A_TRANSACTION
 
 
 class Full(Exception):
@@ -54,8 +54,7 @@ def descriptors():
 class Door:
     """Counts the descriptors of each connection.
 
-    A transaction of a commit channel that has files is counted here like a
-    connection.
+    A transaction of a stream that has files is counted here like a connection.
     """
 
     def __init__(self):
@@ -94,16 +93,16 @@ class Door:
         self._take(connection, NEWCOMER)
         self._speaking.add(connection, host)
 
-    def stay(self, connection, needs, successor=None):
-        """The connection, or its successor, is no longer a newcomer: from now
-        on it may need `needs` descriptors.  Raise Full if too few are left."""
+    def stay(self, connection, needs):
+        """It is no longer a newcomer: from now on it may need `needs`
+        descriptors.  Raise Full if too few are left."""
         more = needs - self._needs.get(connection, 0)
         while more > self._left and self._silent:
             self._send_away(self._silent)
         if more > self._left:
             raise Full
         self.leave(connection)
-        self._take(successor or connection, needs)
+        self._take(connection, needs)
 
     def leave(self, connection):
         """May be called repeatedly."""

@@ -1,6 +1,6 @@
 """The listening sockets, and newcomers until they say something.
 
-A newcomer is only a socket.  The server sends it the announcement, and makes
+A newcomer is only a socket.  The server sends it the greeting, and makes
 it a connection when its first byte arrives (with TLS, after the handshake).
 So connections that send nothing cost the server little, and the queue of
 connections to be accepted is emptied quickly.
@@ -20,8 +20,7 @@ import traceback
 from ZEO.asyncio import server as stock
 
 from . import quiet
-from .connection import announcement
-from .connection import frame
+from .connection import greeting
 from .door import Full
 
 logger = quiet.get_logger(__name__)
@@ -45,14 +44,15 @@ ZEO, TLS = (b'\0', 'ZEO'), (b'\x16', 'TLS')
 class Listener:
     """Takes the arguments of ZEO's Acceptor, and replaces it."""
 
-    def __init__(self, server, addr, ssl, msgpack, passed=()):
+    def __init__(self, server, addr, ssl, msgpack, passed=(), as_stock=False):
         """`passed` are sockets that listen already (manager.passed); then
-        `addr` is the address of the first one."""
+        `addr` is the address of the first one.  With `as_stock`, the greeting
+        is that of a stock server."""
         self.server = server
         self.ssl_context = ssl
         self.first_byte, self.protocol = TLS if ssl else ZEO
         self.msgpack = msgpack
-        self.announcement = frame(announcement(msgpack))
+        self.greeting = greeting(msgpack, as_stock)
         self.newcomers = set()
         self._rests = False
         # Looked up each time, as timing and tests replace it.
@@ -188,19 +188,19 @@ class Newcomer:
         self._loop = listener.event_loop
         #: None when it belongs to a transport.
         self._socket = own
-        #: The announcement was sent.
+        #: The greeting was sent.
         self.greeted = listener.ssl_context is None
         self.deadline = self._loop.time() + REGISTER_WITHIN
         self._patience = self._loop.call_at(self.deadline, self.abort)
         listener.newcomers.add(self)
 
     def wait(self):
-        """Wait for its first byte.  Without TLS, send the announcement."""
+        """Wait for its first byte.  Without TLS, send the greeting."""
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._speaks)
         if self.greeted:
             try:
-                self._socket.send(self._listener.announcement)
+                self._socket.send(self._listener.greeting)
             except OSError:  # it is gone already
                 self.abort()
 

@@ -5,8 +5,7 @@ an invalidation arrives.  So for each connection (I-C, the contract):
 
 - If a load was begun before a transaction was announced, its answer leaves
   before the invalidation; else the client would keep the old state for good.
-- Nothing else overtakes anything, except for the answer to `alive`, which says
-  nothing about the state of objects.
+- Nothing else overtakes anything.
 
 Announcements that are made while a load is unanswered are held until it is
 answered.  A load that begins while something is held is answered after that.
@@ -48,10 +47,6 @@ class Outbox:
             self._hold(message)
         else:
             self._write(message)
-
-    def overtake(self, message):
-        """Send a message whose place does not matter."""
-        self._write(message)
 
     def _hold(self, message):
         self._line.append(message)

@@ -8,7 +8,7 @@ A pack goes on when its client leaves.  A forecast is for its client alone, and
 ends when the client leaves.
 
 A storage of ours tells how far a pack is, and can cancel it; the server
-*offers* this to clients, in `get_info`.
+*offers* this to clients of ours, in its welcome.
 """
 
 import functools

@@ -18,6 +18,10 @@ clients:
 --metrics ADDRESS -- metrics for Prometheus, and probes, at this address of the
                      form PORT (of this machine) or HOST:PORT; else that of
                      FSYNC_METRICS in the environment
+--greeting KIND -- "ours" (the default) tells clients that this is a server of
+                   fsyncstorage; "stock" greets as a server of ZEO does, for
+                   clients that do not take ours; else FSYNC_GREETING in the
+                   environment
 
 Unless -C is specified, -a and -f are required.
 """
@@ -59,6 +63,12 @@ def _address(text):
     return address.checked(text) if text else None
 
 
+def _greets_as_stock(text):
+    if text not in ('', 'ours', 'stock'):
+        raise ValueError(f'the greeting is ours or stock, not {text!r}')
+    return text == 'stock'
+
+
 class Options(ZEO.runzeo.ZEOOptions):
 
     __doc__ = __doc__
@@ -70,6 +80,8 @@ class Options(ZEO.runzeo.ZEOOptions):
         super().__init__()
         self.add('metrics', None, None, 'metrics=', _address,
                  env='FSYNC_METRICS')
+        self.add('greets_as_stock', None, None, 'greeting=', _greets_as_stock,
+                 env='FSYNC_GREETING')
 
     def print_version(self, dummy):
         """The base class would print that of zdaemon."""
@@ -201,7 +213,10 @@ class Runner(ZEO.runzeo.ZEOServer):
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl,
             metrics=self._metrics_address,
-            passed=self._passed)
+            passed=self._passed,
+            # Tests pass stock's options, which do not have it.
+            greets_as_stock=bool(
+                getattr(options, 'greets_as_stock', None)))
         self._hosting.serves(self.server)
         self._manager.watch(self.server.acceptor.event_loop)
         exporters.process_is(probes.SERVING)

@@ -18,25 +18,17 @@ import ZODB.event
 from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
-from .. import wire
 from ..metrics import exporters
 from ..storage import conflicts
 from . import handout
 from .accounts import Accounts
-from .channel import Channel
-from .channel import Unwelcome
-from .channel import admit
 from .clients import Tally
-from .commitchannel import CommitChannel
-from .commitchannel import session_of
 from .connection import Connection
-from .door import CHANNEL
 from .door import Door
-from .door import Full
-from .frames import Room
 from .hosting import replica_of
+from .incoming import Room
 from .listening import Listener
-from .outcomes import Outcomes
+from .oursession import OurSession
 from .service import Service
 from .service import Traffic
 from .session import Session
@@ -55,11 +47,13 @@ class Server(StorageServer):
                  transaction_timeout: float | None = None,
                  metrics: exporters.Address | None = None,
                  passed: Sequence[socket.socket] = (),
+                 greets_as_stock: bool = False,
                  **options: Any) -> None:
         """The arguments of StorageServer; `metrics` is the address at which
         all storages are shown, in addition to the addresses that they name
         themselves; `passed` are sockets that listen already, used in place of
-        `addr`."""
+        `addr`.  If it greets as stock, our own clients take it for stock,
+        unless they are told otherwise."""
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
         #: Called before each answer: may it leave?  None: always.
@@ -67,14 +61,11 @@ class Server(StorageServer):
         for storage in storages.values():  # at most one is a node (hosting)
             if (replica := replica_of(storage)) is not None:
                 self.may_answer = replica.may_answer
-        self.connections: set[Connection | Channel] = set()
+        self.connections: set[Connection] = set()
         self.services: dict[str, Service] = {}
-        #: Tickets of sessions that have not opened a commit channel yet.
-        self.tickets: dict[bytes, Session] = {}
-        #: Of each client, by the mark with which its read channels name it.
+        #: Of each client of ours, by the mark with which its readers name it.
         self.tallies: dict[bytes, Tally] = {}
         self.numbers = itertools.count(1)
-        self.outcomes = Outcomes()
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()
@@ -82,7 +73,9 @@ class Server(StorageServer):
         self.said_farewell = False
         super().__init__(
             passed[0].getsockname() if passed else addr, storages,
-            Acceptor=functools.partial(Listener, passed=passed), **options)
+            Acceptor=functools.partial(
+                Listener, passed=passed, as_stock=greets_as_stock),
+            **options)
         if self.client_conflict_resolution:
             for storage in storages.values():
                 # Stock's method raises an error that unpickles the record.
@@ -130,33 +123,14 @@ class Server(StorageServer):
     def new_connection(self, listener: Listener, newcomer: Any) -> Connection:
         session = Session(self, self.read_only)
         connection = Connection(listener, session, newcomer)
-        session.connection = session.announced_on = connection
+        session.connection = connection
         return connection
-
-    def open_channel(self, connection: Connection, hello: bytes) -> Channel:
-        """Return a read channel that takes the place of a connection."""
-        service, tally = admit(self, hello)
-        channel = Channel(
-            connection.loop, connection.session.log_label, service,
-            self.accounts, self.forget, tally, self.may_answer)
-        try:
-            self.door.stay(connection, CHANNEL, channel)
-        except Full:
-            raise Unwelcome(wire.TOO_MANY, 'no descriptors are left') from None
-        self.connections.add(channel)
-        self.connections.discard(connection)
-        return channel
-
-    def open_commit_channel(self, connection: Connection,
-                            hello: bytes) -> CommitChannel:
-        """Return what takes the place of the connection's session."""
-        return CommitChannel(self, connection, session_of(self, hello))
 
     def close_conn(self, session: Session) -> None:
         super().close_conn(session)
         self.forget(session.connection)
 
-    def forget(self, connection: Connection | Channel) -> None:
+    def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.door.leave(connection)
         if self.said_farewell:
@@ -271,16 +245,16 @@ class Server(StorageServer):
                       else self.leave_to_another)
 
     def leave_to_another(self) -> None:
-        """End the commit channels, then the loop.  Called in the loop.
+        """End the streams, then the loop.  Called in the loop.
 
         Clients of ours go on at the next server, and learn there what became
-        of their commits.  The channels end at once, without more answers: a
+        of their commits.  The streams end at once, without more answers: a
         client that gets one would send more requests, which would be lost.
         """
         if self._closing:
             return
         self.acceptor.stop_listening()
-        for connection in self._commit_channels():
+        for connection in self._streams():
             connection.abort()
         # After the ends of these connections.
         self.acceptor.event_loop.call_soon(self._end_loop)
@@ -289,23 +263,28 @@ class Server(StorageServer):
         if not self._closing:  # else it runs again, for the last answers
             self.acceptor.event_loop.stop()
 
-    def _commit_channels(self) -> list[Connection]:
+    def _streams(self) -> list[Connection]:
         return [each for each in self.connections
-                if isinstance(each, Connection)
-                and each.session.asks_later]
+                if isinstance(each.session, OurSession)]
 
     def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True
-        loop.call_later(FAREWELL, loop.stop)  # whatever fails below
+        loop.call_later(FAREWELL, self._leave_the_rest, loop)
         self.mailbox.deliver()
         for service in self.services.values():
             attempt(service.announce)  # what was published last
         # Before any client sees a connection end.
-        for each in self._commit_channels():
+        for each in self._streams():
             attempt(each.session.say_goodbye)
         for connection in list(self.connections):
             connection.close()
         self._stop_behind_the_last()
+
+    def _leave_the_rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Of peers that do not take their last answers."""
+        for connection in list(self.connections):
+            attempt(connection.abort)
+        loop.call_later(FAREWELL, loop.stop)  # whatever fails in their ends
 
 
 def _own_showing(storage: Any) -> exporters.Showing | None:

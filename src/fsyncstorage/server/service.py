@@ -20,22 +20,18 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 from ZODB.POSException import UndoError
 from ZODB.utils import oid_repr
-from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
 from ..histogram import Histogram
-from ..storage import outcome
-from ..wire import commits
 from . import calls
 from . import handout
 from . import quiet
 from .calls import is_oid
 from .clients import Clients
 from .committer import Committer
-from .hosting import replica_of
+from .oursession import Streams
 from .packs import PacksOfService
 from .threads import attempt
-from .workers import Dropped
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
@@ -56,22 +52,13 @@ MOST_INVALIDATIONS = 1 << 18
 # Objects of a slow commit that the log names.
 MOST_NAMED = 5
 
-_ON_THE_WIRE = {
-    outcome.COMMITTED: commits.COMMITTED,
-    outcome.NOT_COMMITTED: commits.NOT_COMMITTED,
-    outcome.UNKNOWN: commits.NOT_KNOWN,
-}
-
-# Transactions that are looked at for one question: a second of a processor.
-MOST_LOOKED_AT = 100_000
-
-# The greatest number that fits into a frame of a commit channel.
+# The greatest number that fits into a frame of a stream.
 GREATEST = (1 << 64) - 1
 
 
 class Traffic:
-    """Bytes received and sent, on all connections but read channels; of the
-    whole server."""
+    """Bytes received and sent, on all connections but readers; of the whole
+    server."""
 
     received = sent = 0
 
@@ -81,7 +68,7 @@ class Figures:
     belongs to the event loop; others may read it."""
 
     def __init__(self):
-        #: Read channels that are open; their requests, and the bytes on them.
+        #: Readers that are open; their requests, and the bytes on them.
         self.channels = self.requests = self.received = self.sent = 0
         #: Loads that were answered at once, and loads given to a thread.
         self.loads_from_memory = self.loads_from_disk = 0
@@ -148,8 +135,9 @@ class Service:
             getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
-        #: Looks for commits of another node; it may wait for a log.
+        #: Looks for commits whose answers were lost; it may wait for a log.
         self.questions = Workers(f'questions to {name}', 1, mailbox)
+        self.streams = Streams()
         self.packs = PacksOfService(self)
         self.figures = Figures()
         #: Seconds from which on a commit is slow.
@@ -308,7 +296,7 @@ class Service:
             news.ballot.session for news in batch if news.ballot is not None}
         of_encoding = {}
         for session in self.sessions:
-            connection = session.announced_on
+            connection = session.connection
             self.figures.invalidations += len(batch)
             if session in committers:
                 self._tell_a_committer(session, batch)
@@ -325,7 +313,7 @@ class Service:
     def _tell_a_committer(self, session, batch):
         """In the place of an invalidation, the one that waits for the answer
         to its finish gets that."""
-        connection = session.announced_on
+        connection = session.connection
         for news in batch:
             ballot = news.ballot
             if (ballot is not None and ballot.session is session
@@ -366,8 +354,8 @@ class Service:
     def _flush_one(self, session, at_once):
         try:
             if at_once:
-                session.announced_on.flush()
-            elif not session.announced_on.flush_if_old():
+                session.connection.flush()
+            elif not session.connection.flush_if_old():
                 self._unflushed = True
         except BaseException:
             session.end()  # it has missed an invalidation
@@ -391,25 +379,6 @@ class Service:
             length = size = 0
         return {'length': min(max(length, 0), GREATEST),
                 'size': min(max(size, 0), GREATEST)}
-
-    def became_of(self, id, since, tell, line):
-        """Tell the outcome and the tid of a commit made at another node of a
-        log.  A thread looks for it; the peers take turns, in their lines."""
-        def done(found, error):
-            if isinstance(error, Dropped):
-                return
-            if error is not None:  # of a storage that is closed, for example
-                found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
-            if found.word == outcome.UNKNOWN:
-                logger.info('%s: what became of a commit is not known: %s',
-                            self.name, found.reason)
-            tell(_ON_THE_WIRE[found.word], found.tid or z64)
-
-        if replica_of(self.storage) is None:
-            tell(commits.NOT_KNOWN, z64)
-        else:
-            line.submit(done, self.storage.outcome, outcome.id_of(id), since,
-                        MOST_LOOKED_AT)
 
     # Verification of a client's cache
 

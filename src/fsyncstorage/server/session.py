@@ -1,4 +1,4 @@
-"""What one client may ask for.
+"""What one stock client may ask for.
 
 The methods are those of the ZEO protocol, called in the event loop.  A call
 that may wait for a disk or for a lock is given to a thread, and answered
@@ -9,15 +9,13 @@ while its client waits for no answer.  Then it is aborted, what the client
 still stores in it is ignored, and the client gets the error when it next asks
 for a vote or a finish.
 
-Left to others: what a transaction stores, and its states (ballot), clients
-that have several transactions at a time (commitchannel).
+Left to others: what a transaction stores, and its states (ballot), clients of
+ours, which have several transactions at a time (oursession).
 """
 
 import functools
 import logging
-import os
 import sys
-from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
 from ZODB.POSException import POSKeyError
@@ -25,12 +23,9 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 
-from .. import wire
 from ..errors import LeaderChanged
 from ..errors import NotFinishedInTime
 from ..format import extension
-from ..wire import commits
-from ..wire import sessions
 from . import answers
 from . import calls
 from . import listing
@@ -45,7 +40,7 @@ from .blobstream import BlobStreams
 from .blobstream import ZeoBlob
 from .clients import Tally
 from .clients import said
-from .hosting import replica_of
+from .door import CLIENT
 from .threads import attempt
 
 
@@ -68,15 +63,12 @@ MOST_ITERATORS = 100
 
 class Session(ZEOStorage):
 
-    #: Its client asks later what became of a commit.
-    asks_later = False
+    #: What its client may call when it has registered.
+    OFFERED = calls.REGISTERED
+    #: What its connection may need.
+    DESCRIPTORS = CLIENT
     service = None
-    #: The connection on which transactions are announced to it: its own one,
-    #: or that of its commit channel.
-    announced_on: Any
-    #: The name by which the client may open a commit channel.
-    ticket = None
-    #: None: only a client with a commit channel can ask about a lost answer.
+    #: None: only a client of ours can ask about a lost answer.
     commit_id = None
     _readers = _slow_calls = questions = None
     _lines = ()
@@ -87,12 +79,11 @@ class Session(ZEOStorage):
     _failed = None, None
     #: A number that no other client of this run of the server has.
     number = None
-    #: Read channels name their client by it; nobody else knows it.
-    mark = None
     tally = None
     label = address = ''
     #: What a client of ours says of itself; None: any other client.
-    version = reads_locally = None
+    version: str | None = None
+    reads_locally: bool | None = None
 
     # Coming and going
 
@@ -103,7 +94,6 @@ class Session(ZEOStorage):
         """Called whenever the connection has ended, for any reason."""
         self.connected = False
         self.server.close_conn(self)
-        self.follow()
         if self._ballot is None:
             self.log('disconnected')
         else:
@@ -119,22 +109,8 @@ class Session(ZEOStorage):
             _close(iterator)
 
     def end(self):
-        """Disconnect it at once, and tell it nothing more.
-
-        First ends the connection that brings the announcements.  A client that
-        has missed a transaction must not hear of a later one: when it connects
-        again, it asks only for those after the last one that it knows of.
-        """
-        self.server.tickets.pop(self.ticket, None)
-        # A read channel that remains open is counted for no client.
-        self.server.tallies.pop(self.mark, None)
-        self.announced_on.abort()
+        """Disconnect it at once, and tell it nothing more."""
         self.connection.abort()
-
-    def follow(self):
-        """One of its connections has ended: end the other one."""
-        if not self.server.said_farewell:  # else its last answers still leave
-            self.end()
 
     def wake(self):
         """The client reads again: go on with its requests."""
@@ -158,12 +134,10 @@ class Session(ZEOStorage):
         self.kept = BytesInMemory()
         self.address = self.log_label.text
         self.number = next(self.server.numbers)
-        self.mark = os.urandom(len(wire.NO_MARK))
-        self.tally = self.server.tallies[self.mark] = Tally()
+        self.tally = Tally()
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
-        #: For its commit channel.
         self.questions = service.questions.line(account, at_once=1)
         self._lines = self._readers, self._slow_calls, self.questions
         self._streams = BlobStreams(self.connection, self._readers)
@@ -179,16 +153,6 @@ class Session(ZEOStorage):
         self.label = said(label)
         self.log_label.text = self.name
 
-    def about_client(self, version, reads_locally):
-        self.version, self.reads_locally = said(version), bool(reads_locally)
-
-    def alive(self):
-        """For a client that has heard nothing for a while: the answer leaves
-        at once, even if a `ping` would have to wait in the outbox."""
-        answer = answers.Later(self.connection)
-        self.connection.outbox.overtake(answer.frame(None, None))
-        return answer
-
     def lastTransaction(self):
         return self.service.last_tid
 
@@ -198,33 +162,7 @@ class Session(ZEOStorage):
     def get_info(self):
         info = super().get_info()
         info['supports_record_iternext'] = self.record_iternext is not None
-        info['fsyncstorage'] = about = {
-            'instance': self.server.instance, 'channel': wire.VERSION,
-            'mark': self.mark, 'alive': wire.ALIVE,
-            'lost': getattr(self.storage, 'may_have_lost', False)}
-        handout = self.service.handout
-        local = None if handout is None else handout.about
-        if local is not None:
-            about['local'] = local
-        if self.service.packs.are_offered:
-            about['packs'] = wire.PACKS
-        if not self.read_only:
-            about['ticket'] = self._ticket()
-            if (replica := replica_of(self.storage)) is not None:
-                about['log'] = replica.log_identity
         return info
-
-    def _ticket(self):
-        if self.ticket is None:
-            self.ticket = os.urandom(sessions.TICKET)
-            self.server.tickets[self.ticket] = self
-        return self.ticket
-
-    def move(self, connection):
-        """From now on, transactions are announced on this connection."""
-        self.announced_on = connection
-        self.connection.outbox.announce(
-            self.connection.speech.sizes({commits.MOVED: True}))
 
     def get_size_info(self):
         return self.service.size_info()
@@ -349,10 +287,8 @@ class Session(ZEOStorage):
 
     def sendBlob(self, oid, serial):
         answer = answers.Read(self.connection)
-        self._streams.add(
-            lambda: open(self.storage.loadBlob(oid, serial), 'rb',
-                         buffering=0),
-            ZeoBlob(self.connection, oid, serial, answer.done))
+        self._streams.add(ZeoBlob(
+            self.connection, self.storage.loadBlob, oid, serial, answer.done))
         return answer
 
     def new_oids(self, n=100):
@@ -367,9 +303,6 @@ class Session(ZEOStorage):
     def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
         if self.read_only:
             raise ReadOnlyError()
-        if self.announced_on is not self.connection:
-            raise StorageTransactionError(
-                'The transactions of this client have a channel.')
         if self._ballot is not None:
             if self.transaction.id == id:
                 self.log(f'duplicate tpc_begin({id!r})')
@@ -537,7 +470,7 @@ class Session(ZEOStorage):
         """They stay counted until the client goes."""
 
     def finished(self, tid):
-        """Nothing to note: without a channel, a client cannot ask later."""
+        """Nothing to note: a stock client cannot ask later."""
 
     # Packs: as in stock, a client that only reads may also call `pack`
 
@@ -545,23 +478,6 @@ class Session(ZEOStorage):
         answer = answers.Later(self.connection) if wait else None
         self.service.packs.pack(self, pack_time, answer)
         return answer
-
-    def pack_status(self):
-        return self.service.packs.of_storage.status()
-
-    def pack_cancel(self):
-        self._refuse_a_reader()
-        self.service.packs.of_storage.cancel()
-
-    def pack_forecast(self, pack_time):
-        self._refuse_a_reader()
-        answer = answers.Later(self.connection)
-        self.service.packs.forecast(self, pack_time, answer)
-        return answer
-
-    def _refuse_a_reader(self):
-        if self.read_only:
-            raise ReadOnlyError()
 
 
 class _Shown:

@@ -1,9 +1,11 @@
-"""What is said to a peer, as bytes: in ZEO's language."""
+"""What is said to a peer, as bytes: in ZEO's language, or in ours."""
 
 from ZEO.asyncio.marshal import reduce_exception
 from ZEO.shortrepr import short_repr
 
-from ..wire.framing import LENGTH
+from ..wire import frames
+from ..wire import values
+from ..wire.frames import LENGTH
 from . import decoding
 from . import quiet
 
@@ -51,3 +53,33 @@ class ZeoSpeech:
 
     def sizes(self, sizes):
         return self.call('info', sizes)
+
+
+class OurSpeech:
+
+    encoding = frames.MAGIC
+
+    def __init__(self, session):
+        self._session = session
+
+    def reply(self, number, result):
+        try:
+            return frames.frame(frames.Result(number, values.encoded(result)))
+        except Exception as error:
+            logger.error('%s: a result that cannot be encoded: %s',
+                         self._session.log_label, error)
+            return self.error(number, error)
+
+    def error(self, number, error):
+        name, arguments = reduce_exception(error)
+        return frames.frame(frames.Error(
+            number, name.encode()[:1000],
+            values.encoded(values.plain(arguments))))
+
+    @staticmethod
+    def invalidation(tid, oids):
+        return frames.frame(frames.Invalid(0, tid, frames.joined(oids)))
+
+    @staticmethod
+    def sizes(sizes):
+        return frames.frame(frames.Sizes(0, sizes['length'], sizes['size']))

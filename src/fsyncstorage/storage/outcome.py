@@ -20,7 +20,6 @@ Left to others: that nobody begins a transaction with the commit id once more
 (the caller).
 """
 
-import hashlib
 import itertools
 import os
 import typing
@@ -63,11 +62,6 @@ def name(metadata: Metadata, id: bytes) -> None:
     """Give a transaction this commit id, before it begins."""
     _refuse_id(id)
     setattr(metadata, _BESIDE, id)
-
-
-def id_of(name: bytes) -> bytes:
-    """The commit id of a commit that its client names otherwise."""
-    return hashlib.blake2b(name, digest_size=len(NO_ID)).digest()
 
 
 def id_for(metadata: Metadata, tid: bytes | None) -> bytes:

@@ -7,7 +7,7 @@ from fsyncstorage.client.blobs import blobcache
 from fsyncstorage.client.blobs import directory
 from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs.blobcache import BlobCache
-from fsyncstorage.wire import LONGEST_BLOB
+from fsyncstorage.wire.frames import LONGEST_BLOB
 
 from ...support import TestCase
 from ...support import oid

@@ -18,8 +18,9 @@ from ZODB.POSException import POSKeyError
 from fsyncstorage.client.blobs.arriving import ArrivingFile
 from fsyncstorage.client.blobs.download import DownloadFailed
 from fsyncstorage.client.blobs.download import Interrupted
-from fsyncstorage.server.blobsender import SENT_AT_ONCE
-from fsyncstorage.server.blobsender import BlobSender
+from fsyncstorage.server.blobstream import READ_AT_ONCE
+from fsyncstorage.server.blobstream import BlobStream
+from fsyncstorage.wire.frames import BEGIN_OF_A_BLOB as BEGIN
 
 from ...commit.test_interrupts import Interrupter
 from ...often import often
@@ -295,14 +296,14 @@ class Guests(ArrivingTest):
             self.check_rest(file)
 
 
-class OverZEO(ConnectedTestCase):
+class FromAServer(ConnectedTestCase):
 
     level = 2
 
     def setUp(self):
         super().setUp()
         # More than there is room for on the way.
-        self.content = os.urandom(20 * SENT_AT_ONCE)
+        self.content = os.urandom(80 * READ_AT_ONCE)
         self.serial = self.store_blob(1, self.content)
         self.client = self.connect(blob_dir=self.path('cache'))
         self.go_on = threading.Event()
@@ -315,11 +316,11 @@ class OverZEO(ConnectedTestCase):
         file = self.client.openArriving(oid(1), self.serial)
         self.addCleanup(file.close)
         self.assertEqual(file.size, len(self.content))
-        self.assertEqual(read(file, SENT_AT_ONCE), self.content[:SENT_AT_ONCE])
+        self.assertEqual(read(file, BEGIN), self.content[:BEGIN])
         return file
 
     def check_rest(self, file):
-        self.assertEqual(file.read(), self.content[SENT_AT_ONCE:])
+        self.assertEqual(file.read(), self.content[BEGIN:])
         with self.client.openArriving(oid(1), self.serial) as plain:
             self.assertEqual(plain.read(), self.content)
 
@@ -331,36 +332,36 @@ class OverZEO(ConnectedTestCase):
 
     def test_a_server_that_is_gone(self):
         file = self.begun()
-        self.server.close()
-        self.thread.join()
-        self.client._server.timeout = 0.1
+        self.client.wait_timeout = 0.1
+        self.end_server()
         self.go_on.set()
         # It was waited for once.
-        with self.assertRaisesRegex(ClientDisconnected, 'timed out'):
+        with self.assertRaisesRegex(ClientDisconnected, 'no server after'):
             file.read()
 
     def test_a_server_that_hangs(self):
         """It is waited for as long as there is a connection to it."""
-        send = BlobSender._send
+        send, hung = BlobStream._send, []
 
-        async def hang(sender, number, file, position, length):
-            if position > SENT_AT_ONCE and self.figures.requests == 2:
-                sender._channel.flush()
-                sender._channel.full = True  # as if nobody took anything
-            await send(sender, number, file, position, length)
+        def hang(stream, piece, error):
+            if not hung and stream._file.tell() > READ_AT_ONCE:
+                hung.append(stream)
+                self.addCleanup(stream._file.close)
+            if stream not in hung:
+                send(stream, piece, error)
 
-        self.patch(BlobSender, _send=hang)
+        self.patch(BlobStream, _send=hang)
         file = self.client.openArriving(oid(1), self.serial)
         self.addCleanup(file.close)
-        self.assertEqual(read(file, SENT_AT_ONCE), self.content[:SENT_AT_ONCE])
+        self.assertEqual(read(file, BEGIN), self.content[:BEGIN])
         rest = Thread(file.read)
         self.cut_off(self.client)
-        self.assertEqual(rest.result(), self.content[SENT_AT_ONCE:])
+        self.assertEqual(rest.result(), self.content[BEGIN:])
 
     def test_closing_the_client(self):
         rest = Thread(self.begun().read)
         closing = Thread(self.client.close)
-        until(self.client._server.is_closed, 'closed')
+        until(lambda: self.client.is_closed, 'closed')
         self.go_on.set()
         with self.assertRaisesRegex(TransientError, 'is closed'):
             rest.result()

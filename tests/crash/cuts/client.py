@@ -11,8 +11,6 @@ of the log, written before the thread goes on::
     committed MARKER TID
     refused MARKER ERROR    it was told that it is not committed
     unknown MARKER          it was told that nobody knows
-    plain MARKER            the connection was lost, and it had no commit
-                            channel: there, nobody can ask
     failed WORDS            an error that nobody expects here
 
 Its description in the file is the marker, and the counter that it has
@@ -32,15 +30,12 @@ import traceback
 import transaction
 from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransientError
-from ZEO.Exceptions import ClientDisconnected
 from ZODB.DB import DB
-from ZODB.POSException import StorageTransactionError
 
+from fsyncstorage.client import failover
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.wire.framing import CallerError
 
-from ...client.doomed import impatience
 from ...resource import BEFORE
 from ...resource import BEHIND
 from ...resource import Resource
@@ -68,13 +63,8 @@ class Log:
 
 class Client(FsyncClient):
 
-    #: Of the last commit of each thread: its `tid`, and whether it `is_plain`,
-    #: without a commit channel.
+    #: Of the last commit of each thread: its `tid`.
     told = threading.local()
-
-    def tpc_begin(self, txn, *args):
-        super().tpc_begin(txn, *args)
-        self.told.is_plain = self._server.committing(id(txn)) is None
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -97,16 +87,13 @@ class Manager(transaction.TransactionManager):
 
     def commit(self):
         told = Client.told
-        told.tid, told.is_plain = None, False
+        told.tid = None
         try:
             super().commit()
         except OutcomeUnknown:
             self._log.write('unknown', self.marker)
             raise
         except BaseException as error:
-            if told.is_plain and isinstance(error, ClientDisconnected):
-                self._log.write('plain', self.marker)
-                raise OutcomeUnknown from error
             self._log.write('refused', self.marker, repr(error))
             raise
         self._log.write('committed', self.marker, told.tid.hex())
@@ -142,13 +129,7 @@ class Blocks:
                 self._manager.abort()
 
     def _block(self, connection, name):
-        # A transaction that lives on while its connection is another one gets
-        # a StorageTransactionError.  One that ZEO has voted nine times, each
-        # time with a conflict that was then resolved, is finished all the
-        # same: this gets that error, or a CallerError.
-        with contextlib.suppress(
-                TransientError, OutcomeUnknown, StorageTransactionError,
-                CallerError):
+        with contextlib.suppress(TransientError, OutcomeUnknown):
             for number, attempt in enumerate(self._manager.attempts(TRIES)):
                 with attempt:
                     self._change(connection, f'{name}.{number}')
@@ -171,9 +152,11 @@ class Blocks:
 def main(port, name, log):
     faulthandler.register(signal.SIGUSR1)
     log = Log(log)
+    # It looks for a server all the time.
+    failover.FIRST_PAUSE = failover.LONGEST_PAUSE = 0.01
     client = Client(('127.0.0.1', int(port)), wait_timeout=PATIENCE)
     over = threading.Event()
-    with impatience(client), contextlib.closing(DB(client)) as db:
+    with contextlib.closing(DB(client)) as db:
         threads = [
             threading.Thread(target=Blocks(db, log, f'{name}.{number}').run,
                              args=(functools.partial(over.wait, PAUSE),))

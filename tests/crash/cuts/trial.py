@@ -47,10 +47,10 @@ LATE = 0.2
 #: How the messages of the exchange are cut, and that of connecting.
 HOWS = 'reset', 'closed', 'frozen', 'late', 'answers'
 COMMON = ('begin', 'store', 'vote', 'finish', 'trip', 'voted', 'done',
-          'invalid', 'abort', 'aborted', 'zeo up', 'zeo down')
+          'invalid', 'abort', 'aborted', 'reader up', 'reader down')
 # These come behind a cut.
-CONNECTING = ('greeting', 'hello of zeo', 'hello of commits', 'welcome',
-              'question', 'outcome')
+CONNECTING = ('greeting', 'hello', 'welcome', 'question', 'outcome',
+              'hello of a reader')
 # What comes of a conflict: if the server resolves them, or the clients do.
 OF_A_CONFLICT = 'error', 'conflicts'
 CLIENTS_RESOLVE = 0, 1
@@ -242,9 +242,7 @@ class Trial:
         if self.server.end():
             self.problems.append('the server has failed')
         said = _content(self._server_said)
-        # (Where clients resolve conflicts, ZEO finishes what it has voted nine
-        # times in vain, and the server says so.)
-        if 'Traceback' in said and not self._clients_resolve:
+        if 'Traceback' in said:
             self.problems.append(f'the server said {said}')
         self._outcomes.look_at_the_end()
         self.problems += self._outcomes.problems

@@ -10,6 +10,7 @@ for `cuts`, and for the commits that the files showed (`judged`).
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -30,7 +31,6 @@ from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server.server import Server
 
-from ...client.doomed import impatience
 from ...memory import scratch_directory
 from ...support import PATIENCE
 from ...support import Thread
@@ -273,7 +273,7 @@ class Worker:
             self._power.wait_until_back()
             if self._source.random() < 0.5:
                 # A commit that comes sooner finds no server.
-                self._db.storage._wait()
+                self._db.storage._stream()
 
 
 def first_image(scratch):
@@ -310,8 +310,8 @@ class Trial:
                     self.power.wait_for_commits(
                         self._source.randint(*COMMITS))
                     for client in clients:
-                        client._server.client.connect_poll = (
-                            self._source.choice(POLLS))
+                        client._failover._pause = functools.partial(
+                            _pause, self._source.choice(POLLS))
                     cut = lives.cut()
                     self.power.gone()
                     self.counts['cuts'] += 1
@@ -329,8 +329,6 @@ class Trial:
                        for _ in range(CLIENTS)]
             databases = [stack.enter_context(contextlib.closing(DB(client)))
                          for client in clients]
-            for client in clients:
-                stack.enter_context(impatience(client))
             threads = [
                 Thread(Worker(db, self.power, self._source.random()).run)
                 for db in THREADS * databases]
@@ -367,6 +365,11 @@ class Trial:
             if not any(life.shows(read) for life in self._of_lives):
                 self.problems.append(
                     f'a reader saw what was never there together ({read})')
+
+
+def _pause(seconds, rounds):
+    """Until a client looks for a server again."""
+    threading.Event().wait(seconds)
 
 
 def words(counts):

@@ -17,14 +17,16 @@ from BTrees.Length import Length
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
-from fsyncstorage import wire
 from fsyncstorage.commit.policies import DEFAULT_READER_THREADS
 from fsyncstorage.server import accounts
 from fsyncstorage.server import ballot
-from fsyncstorage.server import frames
+from fsyncstorage.server import incoming
 from fsyncstorage.server import workers
+from fsyncstorage.wire import frames
+from fsyncstorage.wire import values
 from perf import zeowire
 
+from ...client.talking import hello
 from ...support import oid
 from ..serving import ErrorReply
 from ..serving import Peer
@@ -38,7 +40,7 @@ LARGE_SIZE = 16 << 20
 # read, their long frames, their open transactions, two answers for each reader
 # thread (each is there twice while it becomes a frame), and what connections
 # cost.
-BOUND = (accounts.MOST_OF_ALL + frames.ROOM + ballot.IN_MEMORY_OF_ALL
+BOUND = (accounts.MOST_OF_ALL + incoming.ROOM + ballot.IN_MEMORY_OF_ALL
          + ballot.MEMORY_ONLY_OF_ALL
          + workers.AT_HAND * DEFAULT_READER_THREADS * 2 * LARGE_SIZE
          + (64 << 20))
@@ -92,16 +94,29 @@ class Enemy:
             received += len(list(inbox.add(data)))
         return one
 
-    def channel(self):
+    def reader(self):
+        return self._welcomed(frames.HelloOfAReader(
+            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, self.instance,
+            z64, b'1'))
+
+    def stream(self):
+        return self._welcomed(hello())
+
+    def _welcomed(self, first):
         one = self.connect()
-        client = wire.Client(self.instance, '1')
-        one.sendall(client.hello)
-        while not isinstance(client.next(), wire.Welcome):
+        one.sendall(frames.frame(first))
+        inbox = frames.Inbox()
+        bodies = []
+        while len(bodies) < 2:  # the greeting and the welcome
             data = one.recv(1 << 16)
             if not data:
                 raise ConnectionError
-            client.add(data)
-        return one, client
+            inbox.add(data)
+            while body := inbox.next_body():
+                bodies.append(body)
+        if not isinstance(frames.taken(bodies[1]), frames.Welcome):
+            raise ConnectionError
+        return one
 
     def stay(self, seconds=1):
         end = time.monotonic() + seconds
@@ -268,55 +283,99 @@ def conflicts(enemy):
                 peer.abort()
 
 
-# A channel
+# A reader of a client of ours
 
-def channel_loads_unread(enemy):
-    for one, client in enemy.many(8, enemy.channel):
+def said(message, number):
+    """The same, so often, with numbers."""
+    return b''.join(frames.frame(message._replace(number=1 + each))
+                    for each in range(number))
+
+
+def reader_loads_unread(enemy):
+    for one in enemy.many(8, enemy.reader):
         with contextlib.suppress(OSError):
-            enemy.say(one, b''.join(
-                client.load(oid(LARGE), maxtid)[1] for _ in range(250)), 1)
+            enemy.say(one, said(frames.Load(0, oid(LARGE), maxtid), 250), 1)
     enemy.stay(5)
 
 
-def channel_flood(enemy):
-    one, client = enemy.channel()
-    enemy.say(one, b''.join(
-        client.load(oid(SMALL), maxtid)[1] for _ in range(20000)), 3)
+def reader_flood(enemy):
+    enemy.say(enemy.reader(), said(
+        frames.Load(0, oid(SMALL), maxtid), 20000), 3)
     enemy.stay(1)
 
 
 def past_the_end(enemy):
     """Of a blob: each is an error that is logged."""
-    one, client = enemy.channel()
-    enemy.say(one, b''.join(
-        client.blob(oid(BLOB), enemy.serials[BLOB], 1 << 40)[1]
-        for _ in range(5000)), 3)
+    for open_one in enemy.reader, enemy.stream:
+        enemy.say(open_one(), said(
+            frames.GetBlob(0, oid(BLOB), enemy.serials[BLOB], 1 << 40, 1),
+            5000), 3)
     enemy.stay(1)
 
 
-def channel_blobs_unread(enemy):
-    for one, client in enemy.many(50, enemy.channel):
+def reader_blobs_unread(enemy):
+    whole = frames.GetBlob(
+        0, oid(BLOB), enemy.serials[BLOB], 0, frames.LONGEST_BLOB)
+    for one in enemy.many(50, enemy.reader):
         with contextlib.suppress(OSError):
-            enemy.say(one, b''.join(
-                client.blob(oid(BLOB), enemy.serials[BLOB])[1]
-                for _ in range(100)), 1)
+            enemy.say(one, said(whole, 100), 1)
     enemy.stay(3)
 
 
-def many_channels(enemy):
-    enemy.many(1200, enemy.channel)
+def many_readers(enemy):
+    enemy.many(1200, enemy.reader)
     enemy.stay(2)
 
 
 def half_requests(enemy):
-    for one, client in enemy.many(100, enemy.channel):
-        one.sendall(client.load(oid(SMALL), maxtid)[1][:-1])
+    for one in enemy.many(100, enemy.reader):
+        one.sendall(frames.frame(frames.Load(1, oid(SMALL), maxtid))[:-1])
     enemy.stay(2)
+
+
+# A stream
+
+def stream_unread(enemy):
+    """Much of each question, whose answers are not read."""
+    for message in (
+            frames.Load(0, oid(LARGE), maxtid),
+            frames.GetBlob(0, oid(BLOB), enemy.serials[BLOB], 0,
+                           frames.LONGEST_BLOB),
+            frames.Ping(0), frames.Vote(0), frames.Ask(0, bytes(16), z64),
+            frames.Call(0, b'undoLog', values.encoded((0, -(1 << 40)))),
+            frames.Call(0, b'iterator_start', values.encoded((None, None)))):
+        for one in enemy.many(3, enemy.stream):
+            with contextlib.suppress(OSError):
+                enemy.say(one, said(message, 2000), 0.3)
+    enemy.stay(3)
+
+
+def stream_transactions(enemy):
+    """As many as may be open at once, each with much that is not voted."""
+    for one in enemy.many(20, enemy.stream):
+        with contextlib.suppress(OSError):
+            for number in range(1, 1 + frames.MOST_OPEN):
+                enemy.say(one, b''.join(map(frames.frame, (
+                    frames.Begin(number, bytes(16), z64, b' ', b'',
+                                 bytes(60_000), b''),
+                    frames.Store(number, oid(9), z64, bytes(900 << 10)),
+                    frames.BlobBegin(number),
+                    frames.BlobPiece(number, bytes(100_000))))), 1)
+    enemy.stay(3)
+
+
+def later_hellos(enemy):
+    """One client whose streams end each other."""
+    client = bytes(16)
+    for number in range(1, 200):
+        with contextlib.suppress(OSError):
+            enemy.connect().sendall(frames.frame(hello(client, number)))
 
 
 BEFORE = [idle, handshake_only, announced_and_not_sent, early_frames,
           wrong_register, rubbish]
 AFTER = [loads_unread, half_frames, floods, open_transactions, half_blobs,
-         conflicts, channel_loads_unread, channel_flood, past_the_end,
-         channel_blobs_unread, many_channels, half_requests]
+         conflicts, reader_loads_unread, reader_flood, past_the_end,
+         reader_blobs_unread, many_readers, half_requests, stream_unread,
+         stream_transactions, later_hellos]
 ATTACKS = {attack.__name__: attack for attack in BEFORE + AFTER}

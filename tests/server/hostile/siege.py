@@ -17,6 +17,7 @@ from ZODB.utils import z64
 from fsyncstorage import FsyncStorage
 from perf.ports import free_address
 
+from ...client.talking import Talker
 from ...support import PATIENCE
 from ...support import oid
 from ..serving import Peer
@@ -127,7 +128,8 @@ class Honest(threading.Thread):
         super().__init__(daemon=True)
         self._server = server
         self._peer = Peer(server.address)
-        self.instance = self._peer.call('get_info')['fsyncstorage']['instance']
+        with contextlib.closing(Talker(server.address)) as talker:
+            self.instance = talker.welcome.instance
         self._serials = server.serials
         self._serial = z64
         self._ended = False

@@ -6,6 +6,7 @@
 - room         the total, and which blobs leave: all within one lock file
 - directory    names, uses, leases, permissions; what a stock client left
 - part         the files of downloads; locks on files
+- shared       the other kind: a directory that is shared with the server
 
 A blob is not there; or it has a *part*, locked by the thread that downloads
 it; or it is a file with its name, which never changes and may vanish at any

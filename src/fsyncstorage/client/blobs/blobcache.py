@@ -32,7 +32,7 @@ from ZODB.blob import BlobFile
 from ZODB.blob import rename_or_copy_blob
 
 from ... import forks
-from ...wire import LONGEST_BLOB
+from ...wire.frames import LONGEST_BLOB
 from .arriving import PAUSE
 from .arriving import ArrivingFile
 from .directory import MODE

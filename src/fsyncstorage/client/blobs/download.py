@@ -15,7 +15,7 @@ from collections.abc import Callable
 from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
-from ...wire import LONGEST_BLOB
+from ...wire.frames import LONGEST_BLOB
 from .part import Part
 
 if typing.TYPE_CHECKING:

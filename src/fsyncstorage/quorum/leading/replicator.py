@@ -314,10 +314,6 @@ class Replicator(Replica):
 
     # What others may know of it
 
-    @property
-    def log_identity(self) -> bytes:
-        return self._writer.state.log
-
     def may_answer(self) -> bool:
         return True
 

@@ -15,6 +15,7 @@ import ZODB.event
 from ZEO.ClientStorage import ClientStorage
 
 from fsyncstorage.client import local
+from fsyncstorage.client.stock import StockClient
 from fsyncstorage.client.storage import FsyncClient
 
 from . import latency
@@ -204,6 +205,7 @@ CONTESTANTS = {contestant.name: contestant for contestant in (
                'the same, with local-reads: the client reads the file itself',
                OURS, HANDED_OUT, local_client)]
       if local.is_possible() else []),
-    ZeoSite('fsync-client:zeo', 'FsyncClient, server of ZEO, FileStorage',
-            STOCK, FILESTORAGE, FsyncClient),
+    ZeoSite('fsync-client:zeo',
+            'client of ZEO with our blob cache, server of ZEO, FileStorage',
+            STOCK, FILESTORAGE, StockClient),
 )}

@@ -1,0 +1,622 @@
+"""The server's end of a stream: one client of ours, with all that it asks.
+
+It is a session, as that of a stock client is, and speaks another language: so
+calls, iterators, packs, announcements and figures are those of any session.
+Otherwise than a stock client, it has several transactions at a time, each of
+them a ballot.
+
+An error in one transaction harms no other: the transaction is aborted, and the
+client gets the error when it next asks for a vote or a finish.  A frame that
+is out of place, or cannot be understood, ends the stream, because nothing
+after it can be trusted.
+
+A client names itself by 16 random bytes that nobody else knows, and counts its
+streams.  A hello of a later one ends the earlier: its transactions are
+aborted, but for those that are finishing.  The answer to a question, what
+became of a commit, waits until these are settled; then it is in the file, or
+never will be.
+
+All of it runs in the event loop.  Left to others: the frames (frames), what a
+transaction stores, and its states (ballot).
+"""
+
+import functools
+import os
+
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageTransactionError
+from ZODB.utils import z64
+
+from ..storage import outcome as outcomes
+from ..wire import frames
+from ..wire import values
+from ..wire.frames import PeerError
+from . import answers
+from . import calls
+from . import quiet
+from .ballot import BEGUN
+from .ballot import FINISHING
+from .ballot import VOTED
+from .ballot import Ballot
+from .clients import said
+from .door import OF_A_TRANSACTION
+from .door import STREAM
+from .door import Full
+from .reader import Reading
+from .reader import Unwelcome
+from .session import Session
+from .speech import OurSpeech
+from .threads import attempt
+from .workers import Dropped
+
+logger = quiet.get_logger(__name__)
+
+# Questions of one client that may wait for their answers.
+MOST_QUESTIONS = 1000
+# Transactions that are looked at for one question: a second of a processor.
+MOST_LOOKED_AT = 100_000
+
+# The bytes of a mark, by which the readers of a client name it.
+MARK = 8
+
+_WORDS = {
+    outcomes.COMMITTED: frames.COMMITTED,
+    outcomes.NOT_COMMITTED: frames.NOT_COMMITTED,
+    outcomes.UNKNOWN: frames.UNKNOWN,
+}
+
+class Streams:
+    """The streams of the clients of one storage, by the clients' ids."""
+
+    def __init__(self):
+        self._open = {}  # id of a client -> OurSession
+        self._unsettled = {}  # id of a client -> transactions that finish
+
+    def begin(self, session, id, number):
+        earlier = self._open.get(id)
+        if earlier is not None:
+            if number <= earlier.stream:
+                raise Unwelcome(frames.SUPERSEDED,
+                                'a later stream of this client is open')
+            earlier.end()
+        self._open[id] = session
+
+    def end(self, session, finishing):
+        if self._open.get(session.client) is session:
+            del self._open[session.client]
+        if finishing:
+            self._unsettled.setdefault(session.client, set()).update(finishing)
+
+    def settled(self, transaction):
+        client = transaction.session.client
+        left = self._unsettled.get(client)
+        if left is not None:
+            left.discard(transaction)
+            if not left:
+                del self._unsettled[client]
+                return self._open.get(client)
+        return None
+
+    def are_settled(self, client):
+        return client not in self._unsettled
+
+
+class Transaction:
+    """A transaction that the client has begun: the `client` of its ballot."""
+
+    #: None: it could not be begun, or has failed, or is over.
+    ballot = None
+    #: It was voted and finished by one request: it can no longer be aborted.
+    is_in_one_trip = False
+    #: The outcome of its finish is known.
+    is_settled = False
+    #: The frame with its error, kept until its client asks.
+    failure = None
+
+    def __init__(self, session, begin):
+        self.session = session
+        self.number = begin.number
+        self.commit_id = begin.id
+        self._committer = session.service.committer
+
+    def begin(self, begin):
+        extension = (values.decoded(begin.extension, dict)
+                     if begin.extension else None)
+        self.ballot = Ballot(
+            self._committer.storage, self, self.number, begin.user,
+            begin.description, extension,
+            None if begin.tid == z64 else begin.tid, begin.status.decode(),
+            self.session.client_conflict_resolution)
+
+    @property
+    def log_label(self):
+        return self.session.log_label
+
+    @property
+    def is_finishing(self):
+        return self.ballot is not None and self.ballot.state is FINISHING
+
+    def end(self, abort=True):
+        """May be repeated."""
+        ballot, self.ballot = self.ballot, None  # leave no reference cycle
+        if ballot is not None and abort:
+            self._committer.abort(ballot)
+
+    # What its ballot wants of it
+
+    def timed_out(self, ballot):
+        self.session.give_up(self, self.session.too_late())
+
+    def enter_files(self, ballot):
+        try:
+            self.session.server.door.stay(ballot, OF_A_TRANSACTION)
+        except Full:
+            raise StorageTransactionError(
+                'the server has no descriptors left for the files of a large'
+                ' transaction, or of one with blobs') from None
+
+    def files_closed(self, ballot):
+        self.session.server.door.leave(ballot)
+
+    def finished(self, tid):
+        if not self.is_settled:
+            self.is_settled = True
+            self.session.settled(self)
+
+
+class OurSession(Reading, Session):
+
+    OFFERED = calls.OF_OURS
+    DESCRIPTORS = STREAM
+    #: Its hello.
+    client = stream = None
+    #: Readers name their client by it; nobody else knows it.
+    mark = None
+
+    def __init__(self, server, connection, unregistered):
+        super().__init__(server, unregistered.read_only)
+        self.connection = connection
+        self.log_label = unregistered.log_label
+        self._transactions = {}  # number -> Transaction
+        self._questions = []     # (number, id, since) that wait
+        self._asking = 0         # questions that a thread looks for
+        self._has_ended = False
+        self.reads_locally = False  # until it says that it does
+
+    # The hello
+
+    def meet(self, hello, version):
+        """Take the client, which speaks this version; or raise `Unwelcome`."""
+        name = hello.storage.decode('utf-8', 'replace')
+        if name not in self.server.services:
+            raise Unwelcome(
+                frames.UNKNOWN_STORAGE,
+                f'no storage {name[:100]!r} is served here')
+        service = self.server.services[name]
+        wants_to_write = not hello.flags & frames.WILL_NOT_WRITE
+        may_write = not (self.read_only or service.storage.isReadOnly())
+        if wants_to_write and not may_write and not (
+                hello.flags & frames.TAKES_READ_ONLY):
+            raise Unwelcome(frames.READ_ONLY,
+                            'nobody can write here, and this client wants to')
+        service.streams.begin(self, hello.client, hello.stream)
+        self.client, self.stream = hello.client, hello.stream
+        self.connection.speech = OurSpeech(self)
+        self.register(name, not (wants_to_write and may_write))
+        self.set_client_label(hello.label.decode('utf-8', 'replace'))
+        self.version = said(hello.release.decode('utf-8', 'replace'))
+        self._welcome(hello.tid, version)
+
+    def _welcome(self, tid, version):
+        """With what has changed since this tid.  Later announcements leave
+        after it, also if that has to be looked up."""
+        service, outbox = self.service, self.connection.outbox
+        up_to, place = service.last_tid, outbox.reserve()
+
+        def welcome(known, error):
+            if not isinstance(error, Dropped):
+                outbox.fill(place, self._welcoming(
+                    up_to, version, None if error else known))
+
+        known = service.invalidations_since(tid)
+        if known is not None or not service.young_enough(tid):
+            welcome(known, None)
+        else:
+            self._slow_calls.submit(
+                welcome, service.look_up_invalidations, tid, up_to)
+
+    def _welcoming(self, tid, version, known):
+        about = self.get_info()
+        about['read_only'] = bool(self.read_only)
+        about['changed'] = None if known is None else frames.joined(known[1])
+        about['interfaces'] = list(map(list, about['interfaces']))
+        about['mark'] = self.mark
+        about['lost'] = getattr(self.storage, 'may_have_lost', False)
+        about['packs'] = self.service.packs.are_offered
+        handout = self.service.handout
+        about['local'] = None if handout is None else handout.about
+        return frames.frame(frames.Welcome(
+            0, version, self.server.instance, tid,
+            values.encoded(about)))
+
+    def setup_delegation(self):
+        super().setup_delegation()
+        self.mark = os.urandom(MARK)
+        self.server.tallies[self.mark] = self.tally
+
+    # Coming and going
+
+    def end(self):
+        """End the client.  Transactions that are finishing go on; no others.
+
+        (Input that was not processed is dropped.  A transaction that a thread
+        is voting is aborted when the thread is done, all others at once.)
+        """
+        self.connection.abort()
+        self._end_all()
+
+    def notify_disconnected(self):
+        self._end_all()
+        super().notify_disconnected()
+
+    def _end_all(self):
+        if self._has_ended:
+            return
+        self._has_ended = True
+        # A reader that remains open is counted for no client.
+        self.server.tallies.pop(self.mark, None)
+        if self.service is not None:
+            self.service.streams.end(self, [
+                each for each in self._transactions.values()
+                if each.is_finishing and not each.is_settled])
+        for transaction in list(self._transactions.values()):
+            attempt(self._over, transaction)
+        self._questions.clear()
+
+    def say_goodbye(self):
+        """The server stops.  Promise that no transaction without an answer is
+        committed, or ever will be; but not if one is finishing."""
+        may_be_kept = any(
+            each.is_finishing or each.is_settled
+            for each in self._transactions.values())
+        self._end_all()
+        if not may_be_kept:
+            self.say(frames.Goodbye(0))
+
+    # Requests
+
+    def receive(self, body):
+        message = frames.taken(body)
+        take = _METHODS.get(message.__class__)
+        if take is None or not message.number:
+            raise PeerError(f'{message.__class__.__name__} from a client')
+        take(self, message)
+
+    def _call(self, message):
+        self.connection.carry_out(
+            message.number, False, message.name.decode('ascii', 'replace'),
+            values.decoded(message.arguments, tuple))
+
+    def about_client(self, version, reads_locally):
+        self.version, self.reads_locally = said(version), bool(reads_locally)
+
+    def pack_status(self):
+        return self.service.packs.of_storage.status()
+
+    def pack_cancel(self):
+        self._refuse_a_reader()
+        self.service.packs.of_storage.cancel()
+
+    def pack_forecast(self, pack_time):
+        self._refuse_a_reader()
+        answer = answers.Later(self.connection)
+        self.service.packs.forecast(self, pack_time, answer)
+        return answer
+
+    def _refuse_a_reader(self):
+        if self.read_only:
+            raise ReadOnlyError()
+
+    def _ping(self, message):
+        """In the outbox, the pong is after all that was announced before."""
+        self.say(frames.Pong(message.number, self.service.last_tid))
+
+    # A transaction
+
+    def _begin(self, begin):
+        if self.read_only:
+            raise ReadOnlyError()
+        open_ones = len(self._transactions)
+        if (begin.number in self._transactions
+                or open_ones >= frames.MOST_OPEN):
+            raise PeerError(f'a begin; {open_ones} transactions are open')
+        transaction = Transaction(self, begin)
+        self._transactions[begin.number] = transaction
+        self.stats.active_txns += 1
+        self._do(transaction, transaction.begin, begin)
+
+    def _store(self, store):
+        if transaction := self._begun(store):
+            self._do(transaction, transaction.ballot.storea, *store[1:])
+
+    def _stores(self, message):
+        transaction = self._begun(message)
+        number = frames.number_of_stores(message.stores)
+        if transaction:
+            self._do(transaction, transaction.ballot.batch, message.stores,
+                     number)
+
+    def _restore(self, message):
+        if transaction := self._begun(message):
+            _, oid, serial, source, has_data, data = message
+            self._do(transaction, transaction.ballot.restorea, oid, serial,
+                     data if has_data else None,
+                     None if source == z64 else source)
+
+    def _delete(self, message):
+        if transaction := self._begun(message):
+            self._do(transaction, transaction.ballot.deleteObject,
+                     *message[1:])
+
+    def _check(self, message):
+        if transaction := self._begun(message):
+            self._do(transaction,
+                     transaction.ballot.checkCurrentSerialInTransaction,
+                     *message[1:])
+
+    def _undo(self, message):
+        if transaction := self._begun(message):
+            self._do(transaction, transaction.ballot.undoa,
+                     message.transaction)
+
+    def _blob_begin(self, message):
+        if transaction := self._begun(message):
+            self._do(transaction, transaction.ballot.storeBlobStart)
+
+    def _blob_piece(self, message):
+        if transaction := self._begun(message):
+            self._do(transaction, transaction.ballot.storeBlobChunk,
+                     message.data)
+
+    def _blob_end(self, message):
+        if transaction := self._begun(message):
+            self._do(transaction, transaction.ballot.storeBlobEnd,
+                     *message[1:])
+
+    def _blob_by_name(self, message):
+        if transaction := self._begun(message):
+            _, oid, serial, name, record = message
+            self._do(transaction, transaction.ballot.storeBlobShared, oid,
+                     serial, record, name.decode('ascii', 'replace'))
+
+    def _begun(self, message):
+        """The transaction that something is stored in; None if it has failed.
+        """
+        transaction = self._transactions.get(message.number)
+        if transaction is None:
+            raise PeerError('an operation without a transaction')
+        if transaction.failure is not None:
+            return None
+        if transaction.ballot.state is not BEGUN:
+            raise PeerError(
+                f'an operation, already {transaction.ballot.state}')
+        return transaction
+
+    def _do(self, transaction, step, *arguments):
+        """Carry out the step; an error ends this transaction only."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            logger.error('%s: a transaction failed before its vote: %r',
+                         self.log_label, error,
+                         exc_info=calls.traceback_of(error))
+            self.give_up(transaction, error)
+
+    def give_up(self, transaction, error):
+        """Abort it; its client gets the error when it asks."""
+        transaction.failure = self.connection.speech.error(
+            transaction.number, error)
+        transaction.end()
+
+    def _vote(self, message):
+        transaction = self._stored(message)
+        if transaction is not None:
+            self._ask_for_vote(transaction, self._voted)
+
+    def _trip(self, message):
+        transaction = self._stored(message)
+        if transaction is not None:
+            transaction.is_in_one_trip = True
+            self._ask_for_vote(transaction, self._voted_on_trip)
+
+    def _ask_for_vote(self, transaction, done):
+        self.service.committer.vote(
+            transaction.ballot, functools.partial(done, transaction))
+
+    def _stored(self, message):
+        """The transaction that is to be voted; None if it cannot be."""
+        transaction = self._asked(message, BEGUN)
+        if transaction is not None and transaction.ballot.half_a_blob:
+            self._refuse(transaction, 'a blob has not come completely')
+            return None
+        return transaction
+
+    def _finish(self, message):
+        transaction = self._asked(message, VOTED)
+        if transaction is not None:
+            self._finish_voted(transaction)
+
+    def _finish_voted(self, transaction, resolved=b''):
+        self.service.committer.finish(
+            transaction.ballot, functools.partial(
+                self._finished, transaction, resolved))
+
+    def _asked(self, message, state):
+        """The transaction that is to be voted or finished; None if it cannot
+        be: then its client is sent the error."""
+        transaction = self._transactions.get(message.number)
+        if transaction is None:
+            self._answer_error(message.number, StorageTransactionError(
+                'this transaction is over, or was not begun'))
+        elif transaction.failure is not None:
+            self._over(transaction)
+            self.connection.outbox.send(transaction.failure)
+        elif transaction.is_finishing:
+            # It may be committed: an error would be a false answer.
+            raise PeerError('a vote or a finish, behind a finish')
+        elif transaction.ballot.state is not state:
+            self._refuse(transaction, f'Already {transaction.ballot.state}')
+        else:
+            return transaction
+        return None
+
+    def _refuse(self, transaction, text):
+        self._over(transaction)
+        self._answer_error(transaction.number, StorageTransactionError(text))
+
+    def _abort(self, message):
+        transaction = self._transactions.get(message.number)
+        if transaction is not None:
+            if transaction.is_finishing or transaction.is_in_one_trip:
+                raise PeerError('an abort, behind a finish')
+            self._over(transaction)
+            self.stats.aborts += 1
+        self.say(frames.Aborted(message.number))
+
+    def _voted(self, transaction, result, error):
+        if error is None:
+            try:
+                answer = self._answer_to_vote(transaction, result)
+            except Exception as reason:
+                error = self._cannot_be_encoded(reason)
+            else:
+                self.connection.gathers_once_more = True
+                self.say(answer)
+                return
+        self._over(transaction)
+        self._answer_error(transaction.number, error)
+
+    def _voted_on_trip(self, transaction, result, error):
+        """Finish it in this same step: nothing can come between the two."""
+        if error is None and transaction.ballot.state is VOTED:
+            try:
+                resolved = frames.joined(result)
+            except Exception as reason:
+                error = self._cannot_be_encoded(reason)
+            else:
+                self._finish_voted(transaction, resolved)
+                return
+        self._voted(transaction, result, error)
+
+    def _answer_to_vote(self, transaction, result):
+        if transaction.ballot.state is BEGUN:
+            transaction.is_in_one_trip = False
+            return frames.Conflicts(
+                transaction.number, values.encoded(result))
+        return frames.Voted(transaction.number, frames.joined(result))
+
+    def _cannot_be_encoded(self, reason):
+        """A storage that is not ours returned something other than oids, or
+        conflicts that have no encoding."""
+        logger.error('%s: the answer to a vote cannot be encoded',
+                     self.log_label, exc_info=reason)
+        return reason
+
+    def _finished(self, transaction, resolved, tid, error):
+        """If there is a tid, the transaction is being announced."""
+        number, ballot = transaction.number, transaction.ballot
+        speech = self.connection.speech
+        if tid is None:
+            answer = speech.error(number, error)
+            self._over(transaction, abort=False)
+            # If that has failed, the transaction is still there: without an
+            # answer to it, a goodbye would be a false promise.
+            self.connection.outbox.send(answer)
+            return
+        self._over(transaction, abort=False)
+        self.count_commit(ballot)
+        if error is not None:
+            answer = (speech.invalidation(tid, ballot.oids)
+                      + speech.error(number, error))
+        else:
+            size = self.service.announced_size
+            answer = frames.frame(frames.Done(
+                number, tid, size['length'], size['size'], resolved))
+        self.connection.gathers_once_more = True
+        self.connection.outbox.announce(answer)
+
+    def _over(self, transaction, abort=True):
+        del self._transactions[transaction.number]
+        self.stats.active_txns -= 1
+        transaction.end(abort)
+
+    # What became of a commit
+
+    def _ask(self, message):
+        if len(self._questions) + self._asking >= MOST_QUESTIONS:
+            raise PeerError('too many questions')
+        self._questions.append(message)
+        self._go_on_asking()
+
+    def settled(self, transaction):
+        """The outcome of its finish is known, and announced."""
+        session = self.service.streams.settled(transaction)
+        if session is not None:
+            session._go_on_asking()
+
+    def _go_on_asking(self):
+        """Look for the answers, unless an earlier stream of this client has
+        transactions that finish."""
+        if not self.service.streams.are_settled(self.client):
+            return
+        questions, self._questions = self._questions, []
+        for number, id, since in questions:
+            if not hasattr(self.storage, 'outcome'):
+                self._tell(number, outcomes.Outcome(
+                    outcomes.UNKNOWN, None, 'this storage cannot tell'))
+                continue
+            self._asking += 1
+            self.questions.submit(
+                functools.partial(self._answered, number),
+                self.storage.outcome, id, since, MOST_LOOKED_AT)
+
+    def _answered(self, number, found, error):
+        self._asking -= 1
+        if isinstance(error, Dropped):
+            return
+        if error is not None:  # of a storage that is closed, for example
+            found = outcomes.Outcome(outcomes.UNKNOWN, None, str(error))
+        if found.word == outcomes.UNKNOWN:
+            logger.info('%s: what became of a commit is not known: %s',
+                        self.log_label, found.reason)
+        self._tell(number, found)
+
+    def _tell(self, number, found):
+        """Behind the announcement of its own tid."""
+        self.connection.outbox.announce(frames.frame(frames.Outcome(
+            number, _WORDS[found.word], found.tid or z64,
+            found.reason.encode()[:1000])))
+
+
+_METHODS = {
+    frames.Begin: OurSession._begin,
+    frames.Store: OurSession._store,
+    frames.Stores: OurSession._stores,
+    frames.Restore: OurSession._restore,
+    frames.Delete: OurSession._delete,
+    frames.Check: OurSession._check,
+    frames.Undo: OurSession._undo,
+    frames.BlobBegin: OurSession._blob_begin,
+    frames.BlobPiece: OurSession._blob_piece,
+    frames.BlobEnd: OurSession._blob_end,
+    frames.BlobByName: OurSession._blob_by_name,
+    frames.Vote: OurSession._vote,
+    frames.Trip: OurSession._trip,
+    frames.Finish: OurSession._finish,
+    frames.Abort: OurSession._abort,
+    frames.Load: OurSession._load,
+    frames.GetBlob: OurSession._get_blob,
+    frames.Call: OurSession._call,
+    frames.Ask: OurSession._ask,
+    frames.Ping: OurSession._ping,
+}

@@ -1,0 +1,129 @@
+"""A client of ours that speaks by hand, one message at a time."""
+
+import os
+import socket
+
+from ZODB.utils import z64
+
+from fsyncstorage.server.server import Server
+from fsyncstorage.wire import frames
+
+from ..server.serving import Served
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+
+
+def hello(client=None, stream=1, tid=z64, flags=0, storage=b'1',
+          versions=(frames.LOWEST, frames.HIGHEST)):
+    return frames.Hello(
+        0, frames.MAGIC, *versions, client or os.urandom(16), stream, tid,
+        flags, storage, b'a label', b'1.0')
+
+
+def connected(address):
+    """A socket; the address may be a path."""
+    made = socket.socket(
+        socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
+    made.settimeout(PATIENCE)
+    made.connect(address)
+    return made
+
+
+class Talker:
+    """A connection; each method does one thing that a client can do."""
+
+    def __init__(self, address, first=None):
+        self.inbox = frames.Inbox()
+        self.inbox.longest = frames.LONGEST
+        self.unasked = []
+        self._number = 0
+        self.socket = connected(address)
+        try:
+            self.greeting = self._next_body()
+            self.say(first or hello())
+            self.welcome = self.next()
+        except BaseException:
+            self.close()
+            raise
+
+    def say(self, *messages):
+        self.socket.sendall(b''.join(map(frames.frame, messages)))
+
+    def number(self):
+        self._number += 1
+        return self._number
+
+    def next(self):
+        return frames.taken(self._next_body())
+
+    def _next_body(self):
+        while (body := self.inbox.next_body()) is None:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError('the server closed the connection')
+            self.inbox.add(data)
+        return body
+
+    def answer(self, number):
+        while (message := self.next()).number != number:
+            self.unasked.append(message)
+        return message
+
+    def ask(self, message):
+        number = self.number()
+        self.say(message._replace(number=number))
+        return self.answer(number)
+
+    # Transactions
+
+    def begin(self, id=None, **fields):
+        number = self.number()
+        given = dict(tid=z64, status=b' ', user=b'', description=b'',
+                     extension=b'')
+        self.say(frames.Begin(
+            number=number, id=id or os.urandom(16), **{**given, **fields}))
+        return number
+
+    def stored(self, records, serial=z64, **more):
+        number = self.begin(**more)
+        for name, data in records.items():
+            self.say(frames.Store(number, oid(name), serial, data))
+        return number
+
+    def vote(self, number):
+        self.say(frames.Vote(number))
+        return self.answer(number)
+
+    def finish(self, number):
+        self.say(frames.Finish(number))
+        return self.answer(number)
+
+    def trip(self, number):
+        self.say(frames.Trip(number))
+        return self.answer(number)
+
+    def commit(self, records, serial=z64, **more):
+        done = self.trip(self.stored(records, serial, **more))
+        assert isinstance(done, frames.Done), done
+        return done.tid
+
+    def close(self):
+        self.socket.close()
+
+
+class Talking(Served):
+
+    def serve(self, storage=None, address=('127.0.0.1', 0), **options):
+        if storage is None:
+            storage = self.open()
+        server = Server(address, {'1': storage}, **options)
+        thread = Thread(server.loop)
+        self.addCleanup(thread.result)
+        self.addCleanup(server.close)
+        return server
+
+    def talk(self, server, first=None):
+        talker = Talker(server.addr, first)
+        self.addCleanup(talker.close)
+        return talker

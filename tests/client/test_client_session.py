@@ -1,0 +1,596 @@
+"""The client that speaks one protocol: what it promises to ZODB."""
+
+import contextlib
+import gc
+import os
+import socket
+import threading
+from unittest import mock
+
+import transaction
+from BTrees.Length import Length
+from persistent.mapping import PersistentMapping
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.blob import Blob
+from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageTransactionError
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import z64
+
+from fsyncstorage.client import failover
+from fsyncstorage.client.cache import Cache
+from fsyncstorage.client.failover import Failover
+from fsyncstorage.client.failover import NoServer
+from fsyncstorage.client.failover import opened
+from fsyncstorage.client.readers import Lost
+from fsyncstorage.client.readers import Reader
+from fsyncstorage.client.reads import Reads
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.server.server import Server
+from fsyncstorage.wire import frames
+from fsyncstorage.wire import values
+
+from ..server.serving import record
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import commit
+from ..support import in_a_child
+from ..support import name_of_error
+from ..support import oid
+from ..support import until
+from .talking import Talking
+from .talking import hello
+from .test_stream import Far
+
+
+class ClientCase(Talking):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.server = self.serve(self.storage)
+
+    def connect(self, server=None, **options):
+        client = FsyncClient((server or self.server).addr, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def database(self, client):
+        client.ping()  # another one may just have made the root
+        db = DB(client)
+        self.addCleanup(db.close)
+        return db
+
+    def end_stream(self, client):
+        """Return when the client has another one."""
+        stream = client._failover.stream
+        stream.end('the test wants it')
+        return client._failover.wait(PATIENCE, beyond=stream)
+
+    def commit(self, client, records, serial=z64, **more):
+        txn = TransactionMetaData(**more)
+        client.tpc_begin(txn)
+        for number, data in records.items():
+            client.store(oid(number), serial, data, '', txn)
+        client.tpc_vote(txn)
+        return client.tpc_finish(txn)
+
+
+class Commits(ClientCase):
+
+    def test_two_clients(self):
+        first, second = self.connect(), self.connect()
+        tid = self.commit(first, {1: b'data'})
+        second.ping()
+        self.assertEqual(second.lastTransaction(), tid)
+        self.assertEqual(second.loadBefore(oid(1), maxtid),
+                         (b'data', tid, None))
+        later = self.commit(second, {1: b'more'}, tid)
+        first.ping()
+        self.assertEqual(first.loadBefore(oid(1), later),
+                         (b'data', tid, later))
+        self.assertRaises(ConflictError, self.commit, first, {1: b'x'}, tid)
+        self.assertRaises(POSKeyError, first.loadBefore, oid(9), maxtid)
+
+    def test_a_database(self):
+        """Changes of one connection are seen by the others, in one trip or in
+        two; conflicts are resolved at the server."""
+        db, other = map(self.database, (self.connect(), self.connect()))
+        with db.transaction() as connection:
+            connection.root.length = Length()
+        for database in (db, other) * 3:
+            database.storage.ping()
+            with database.transaction() as connection:
+                connection.root.length.change(1)
+        other.storage.ping()
+        with other.transaction() as connection:
+            self.assertEqual(connection.root.length(), 6)
+
+    def test_several_threads(self):
+        """Their transactions are open side by side."""
+        client = self.connect()
+        barrier = threading.Barrier(8)
+
+        def commit(number):
+            txn = TransactionMetaData()
+            client.tpc_begin(txn)
+            client.store(oid(number), z64, b'x' * number, '', txn)
+            client.tpc_vote(txn)
+            barrier.wait()
+            return client.tpc_finish(txn)
+
+        threads = [Thread(commit, number) for number in range(1, 9)]
+        self.assertEqual(len({thread.result() for thread in threads}), 8)
+
+    def test_a_large_one(self):
+        client = self.connect()
+        records = {number: bytes(50_000) for number in range(1, 100)}
+        tid = self.commit(client, records)
+        self.assertEqual(
+            self.storage.load(oid(99)), (records[99], tid))
+
+    def test_an_abort(self):
+        client = self.connect()
+        txn = TransactionMetaData()
+        client.tpc_begin(txn)
+        client.store(oid(1), z64, b'data', '', txn)
+        client.tpc_vote(txn)
+        client.tpc_abort(txn)
+        client.tpc_abort(txn)
+        self.commit(client, {1: b'data'})
+
+    def test_nothing_is_stored_behind_a_vote(self):
+        client, txn = self.connect(), TransactionMetaData()
+        client.tpc_begin(txn)
+        client.tpc_vote(txn)
+        client.store(oid(1), z64, b'late', '', txn)
+        self.assertRaises(StorageTransactionError, client.tpc_finish, txn)
+        client.tpc_abort(txn)
+        self.assertRaises(POSKeyError, client.loadBefore, oid(1), maxtid)
+
+    def test_undo_history_and_iterators(self):
+        client = self.connect()
+        tid = self.commit(client, {1: b'one'}, description=b'first')
+        self.commit(client, {1: b'two'}, tid, description=b'second')
+        undone = client.undoLog(0, 1)[0]
+        self.assertEqual(undone['description'], b'second')
+        txn = TransactionMetaData()
+        client.tpc_begin(txn)
+        client.undo(undone['id'], txn)
+        client.tpc_vote(txn)
+        client.tpc_finish(txn)
+        self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
+        self.assertEqual(len(client.history(oid(1), 9)), 3)
+        self.assertEqual(
+            [[found.data for found in each] for each in client.iterator()],
+            [[b'one'], [b'two'], [b'one']])
+
+    def test_blobs(self):
+        server = self.serve(self.open('b.fs', blob_dir=self.path('blobs')))
+        first, second = (
+            self.database(self.connect(
+                server, blob_dir=self.path(name), blob_cache_size=1 << 24))
+            for name in ('one', 'two'))
+        for size in 0, 100, 3 << 20:
+            with first.transaction() as connection:
+                connection.root.blob = Blob(bytes(size))
+            second.storage.ping()
+            with second.transaction() as connection:
+                blob = connection.root.blob
+                with blob.open() as file:
+                    self.assertEqual(file.read(), bytes(size))
+                self.assertTrue(os.path.exists(
+                    second.storage.fshelper.getBlobFilename(
+                        blob._p_oid, blob._p_serial)))
+
+
+class Database:
+    """One that is not ZODB's."""
+
+    def __init__(self, invalidate):
+        self.invalidate = invalidate
+
+    def invalidateCache(self):
+        pass
+
+    def transform_record_data(self, data):
+        return data
+
+    untransform_record_data = transform_record_data
+
+
+class Iterators(ClientCase):
+
+    def test_one_ends_with_its_stream(self):
+        """On the next one, its number may name another iterator."""
+        client = self.connect()
+        for number in range(1, 4):
+            self.commit(client, {number: b'data'})
+        old = client.iterator()
+        next(old)
+        self.end_stream(client)
+        new = client.iterator()
+        self.assertRaises(ClientDisconnected, next, old)
+        del old
+        self.assertEqual(len(list(new)), 3)
+
+    def test_the_garbage_collector_closes_one(self):
+        """In the thread that reads the stream; the server hears of it."""
+        client, other = self.connect(server_timeout=None), self.connect()
+        self.commit(client, {1: b'data'})
+        cycle = [client.iterator()]
+        cycle.append(cycle)
+        del cycle
+        client.registerDB(Database(lambda *_: gc.collect()))
+        self.commit(other, {2: b'data'})
+        Thread(client.ping).result()
+        self.assertEqual(len(list(client.iterator())), 2)
+
+
+class Servers(ClientCase):
+    """That go, and come back."""
+
+    def restart(self, address, storage):
+        server = Server(address, {'1': storage})
+        thread = Thread(server.loop)
+        self.addCleanup(thread.result)
+        self.addCleanup(server.close)
+        return server
+
+    def test_it_comes_back(self):
+        client = self.connect()
+        tid = self.commit(client, {1: b'data'})
+        address = self.server.addr
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        loading = Thread(client.loadBefore, oid(2), maxtid)
+        storage = self.open()
+        storage_tid = storage.lastTransaction()
+        self.restart(address, storage)
+        self.assertRaises(POSKeyError, loading.result)
+        self.assertEqual(storage_tid, tid)
+        self.commit(client, {1: b'more'}, tid)
+
+    def test_a_begin_waits_for_it(self):
+        client = self.connect()
+        address = self.server.addr
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        committing = Thread(self.commit, client, {1: b'data'})
+        self.restart(address, self.open())
+        committing.result()
+
+    def test_no_server(self):
+        client = self.connect(wait_timeout=.1)
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        self.assertRaises(ClientDisconnected, client.loadBefore, oid(1),
+                          maxtid)
+        self.assertRaises(ClientDisconnected, self.commit, client, {1: b''})
+
+    def test_another_address(self):
+        other = self.serve(self.open('other.fs'))
+        client = FsyncClient([('127.0.0.1', 1), self.server.addr, other.addr])
+        self.addCleanup(client.close)
+        self.assertEqual(client._server_addr, self.server.addr)
+        self.server.close()
+        until(lambda: client._server_addr == other.addr
+              and client.is_connected(), 'the other one')
+
+    def test_a_persistent_cache(self):
+        """Verified by what has changed since."""
+        client = self.connect(cache=self.path('kept'))
+        tid = self.commit(client, {1: b'one', 2: b'two'})
+        client.close()
+        later = self.commit(self.connect(), {2: b'more'}, tid)
+        client = self.connect(cache=self.path('kept'))
+        self.assertEqual(client.lastTransaction(), later)
+        loads = self.server.services['1'].stats.loads
+        self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
+        self.assertEqual(self.server.services['1'].stats.loads, loads)
+        self.assertEqual(client.loadBefore(oid(2), maxtid)[0], b'more')
+
+    def test_connections_are_told_before_they_begin_there(self):
+        """A transaction that begins while the cache is verified: it has the
+        last tid, and the invalidations before that."""
+        client = self.connect()
+        tid = self.commit(client, {1: b'one'})
+        told = []
+        client.registerDB(Database(lambda tid, oids: told.append(
+            (tid, oids, client.lastTransaction()))))
+        address = self.server.addr
+        self.server.close()
+        storage = self.open()
+        later = commit(storage, {1: b'two'}, {1: tid})
+        self.restart(address, storage)
+        until(lambda: client.lastTransaction() == later, 'the commit')
+        self.assertEqual(told, [(later, [oid(1)], tid)])
+
+    def test_oids_of_an_earlier_run(self):
+        """They came as the stream ended, and may belong to others by now."""
+        client = self.connect()
+        call, answers = client._call, []
+
+        def call_before_a_restart(method):
+            answers.append(call(method))
+            if len(answers) == 1:
+                self.end_stream(client)
+            return answers[-1]
+
+        self.patch(client, _call=call_before_a_restart)
+        self.assertNotIn(client.new_oid(), answers[0])
+
+    def test_a_fork(self):
+        """It uses none of the connections of its parent."""
+        client = self.connect()
+        self.commit(client, {1: b'data'})
+        for use in (client.ping, lambda: client.prefetch([oid(2)], maxtid),
+                    lambda: client.loadBefore(oid(2), maxtid)):
+            self.assertEqual(in_a_child(name_of_error, use),
+                             'ClientDisconnected')
+
+    def test_read_only(self):
+        server = self.serve(self.open('ro.fs'), read_only=True)
+        with self.assertRaises(ClientDisconnected):
+            self.connect(server, wait_timeout=.2)
+        client = self.connect(server, read_only_fallback=True)
+        self.assertTrue(client.isReadOnly())
+        self.assertRaises(
+            ReadOnlyError, client.tpc_begin, TransactionMetaData())
+
+    def test_closed_while_threads_wait(self):
+        client = self.connect(wait_timeout=60)
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        threads = [Thread(client.loadBefore, oid(1), maxtid),
+                   Thread(self.commit, client, {1: b'data'})]
+        client.close()
+        for thread in threads:
+            self.assertRaises(ClientDisconnected, thread.result)
+
+    def test_without_readers(self):
+        """A load would wait for one for ever."""
+        self.assertRaises(ValueError, self.connect, read_channels=0)
+
+    def test_nothing_is_left_behind(self):
+        before = threading.active_count()
+        with contextlib.closing(self.connect()) as client:
+            self.commit(client, {1: record()})
+            client.loadBefore(oid(1), z64)
+        self.assertEqual(threading.active_count(), before)
+
+
+class Hostile(ClientCase):
+    """Servers that the test plays, or that answer wrongly."""
+
+    def play(self, serve, greeting=b'\0\0\0\x09Z5+fsync1'):
+        """The address of a server; `serve(far)` is called for each hello."""
+        listener = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(listener.close)
+
+        def run():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(EOFError):
+                        connection.sendall(greeting)
+                        far = Far(connection)
+                        serve(far, far.next())
+
+        thread = Thread(run)
+        self.addCleanup(thread.result)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)
+        return listener.getsockname()
+
+    def welcome(self, far, tid=z64, instance=bytes(16), **about):
+        far.say(frames.Welcome(0, 1, instance, tid, values.encoded(
+            {'changed': b'', **about})))
+
+    def test_a_welcome_that_cannot_be_used(self):
+        """Of the same run, and yet behind; the next one will do."""
+        tids = [p64(9), p64(7), p64(9)]
+        registered = threading.Event()
+
+        def serve(far, hello):
+            self.welcome(far, tids.pop(0))
+            registered.wait(PATIENCE)
+            if not tids:
+                far.next()
+
+        client = self.connect_to(self.play(serve))
+        client.registerDB(Database(lambda *_: None))
+        registered.set()
+        until(lambda: not tids and client.is_connected(), 'the server')
+
+    def test_a_load_from_before_what_is_known(self):
+        """It ends the stream: else it would be repeated without a pause."""
+        stream = mock.Mock()
+        stream.ask.return_value = frames.Nothing(1, p64(4))
+        cache = Cache(None, 1 << 20)
+        self.addCleanup(cache.close)
+        cache.set_last_tid(p64(5))
+        reads = Reads('', cache, stream, 1, ('127.0.0.1', 1), None, None,
+                      hello())
+        self.assertRaises(Lost, reads.load_before, oid(1), maxtid)
+        stream.end.assert_called_once()
+
+    def test_a_welcome_byte_by_byte(self):
+        """All of it has to be there in time."""
+        ended = threading.Event()
+        self.addCleanup(ended.set)
+
+        def serve(far, _):
+            with contextlib.suppress(OSError):
+                far.socket.sendall(b'\0\1\0\0')
+                for _ in range(100):
+                    ended.wait(.05)
+                    far.socket.sendall(b'W')
+
+        self.patch(failover, WELCOME_WITHIN=.5)
+        with self.assertRaisesRegex(NoServer, 'within|timed out'):
+            opened(self.play(serve), None, None, hello(), PATIENCE)
+
+    def test_a_server_of_stock(self):
+        """It is said once what to do: the client waits for another one."""
+        hellos = []
+        with self.assertLogs(failover.__name__, 'WARNING') as logged:
+            self.connect_to(self.play(
+                lambda far, hello: hellos.append(hello),
+                b'\0\0\0\2Z5'), wait=False)
+            until(lambda: len(hellos) > 2, 'three rounds')
+        line, = logged.output
+        self.assertIn('it is a stock server', line)
+        self.assertIn('server-kind', line)
+
+    def test_a_server_that_always_ends_the_stream(self):
+        """It is not asked without a pause."""
+        pauses, hellos = [], []
+        pause = Failover._pause
+
+        def pauses_too(failover, rounds):
+            pauses.append(rounds)
+            pause(failover, rounds)
+
+        def serve(far, hello):
+            hellos.append(hello)
+            self.welcome(far)
+
+        self.patch(Failover, _pause=pauses_too)
+        self.connect_to(self.play(serve), wait=False)
+        until(lambda: len(hellos) > 4, 'the hellos')
+        self.assertGreaterEqual(len(pauses), 4)
+
+    def test_closed_while_a_server_says_nothing(self):
+        self.patch(failover, WELCOME_WITHIN=2 * PATIENCE, END_WITHIN=PATIENCE)
+        listener = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(listener.close)
+        before = threading.active_count()
+        client = FsyncClient(listener.getsockname(), wait=False)
+        connection, _ = listener.accept()
+        self.addCleanup(connection.close)
+        until(lambda: client._failover._opening, 'the connection')
+        client.close()
+        self.assertEqual(threading.active_count(), before)
+
+    def test_what_is_said_in_the_place_of_a_conflict(self):
+        for wrong in {}, {'oid': oid(1), 'serials': 1, 'data': b''}:
+            def serve(far, hello):
+                self.welcome(far)
+                vote = far.next()
+                while vote.__class__ is not frames.Vote:
+                    vote = far.next()
+                far.say(frames.Conflicts(
+                    vote.number, values.encoded([wrong])))  # noqa: B023
+                far.next()
+
+            client = self.connect_to(self.play(serve))
+            self.assertRaises(
+                frames.PeerError, self.commit, client, {1: b'data'})
+            client.close()
+
+    def test_an_outcome_that_comes_too_late(self):
+        """Nothing is told to a thread that has given up."""
+        asked, go_on, told = threading.Event(), threading.Event(), []
+
+        def serve(far, hello):
+            self.welcome(far)
+            if hello.stream == 1:
+                while (message := far.next()).__class__ is not frames.Trip:
+                    if message.__class__ is frames.Vote:
+                        far.say(frames.Voted(message.number, b''))
+                    if message.__class__ is frames.Finish:
+                        return
+            question = far.next()
+            asked.set()
+            go_on.wait(PATIENCE)
+            far.say(frames.Invalid(0, p64(7), oid(1)),
+                    frames.Outcome(question.number, frames.COMMITTED, p64(7),
+                                   b''),
+                    frames.Invalid(0, p64(8), oid(1)))
+            far.next()
+
+        client = self.connect_to(self.play(serve), wait_timeout=1,
+                                 server_timeout=None)
+        txn = TransactionMetaData()
+        client.tpc_begin(txn)
+        client.store(oid(1), z64, b'data', '', txn)
+        client.tpc_vote(txn)
+        self.assertRaises(OutcomeUnknown, client.tpc_finish, txn, told.append)
+        self.assertTrue(asked.is_set())
+        go_on.set()
+        until(lambda: client.lastTransaction() == p64(8), 'what came behind')
+        self.assertEqual(told, [])
+
+    def test_a_question_without_an_answer(self):
+        """The outcome of a commit is then unknown."""
+        def serve(far, hello):
+            self.welcome(far)
+            far.socket.settimeout(None)
+            while (message := far.next()).__class__ is not frames.Finish:
+                if message.__class__ is frames.Vote:
+                    far.say(frames.Voted(message.number, b''))
+
+        client = self.connect_to(self.play(serve), wait_timeout=2,
+                                 server_timeout=None)
+        committing = Thread(self.commit, client, {1: b'data'})
+        self.assertRaises(OutcomeUnknown, committing.result)
+
+    def connect_to(self, address, **options):
+        client = FsyncClient(address, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_reader_that_gets_what_nobody_asked_for(self):
+        """Then the stream is asked."""
+        def serve(far, hello):
+            self.welcome(far)
+            far.next()
+            far.say(frames.Goodbye(0))
+
+        address = self.play(serve)
+        reader = Reader(opened(address, None, None, hello(), PATIENCE), True)
+        self.addCleanup(reader.close)
+        self.assertRaises(Lost, reader.ask, frames.Load(0, oid(1), maxtid))
+
+
+class LostTail(ClientCase):
+
+    def test_a_transaction_that_has_seen_it(self):
+        """It fails, and the next one goes on."""
+        client = self.connect()
+        db = self.database(client)
+        with db.transaction() as connection:
+            connection.root.kept = PersistentMapping()
+        end = self.storage.getSize()
+        manager = transaction.TransactionManager()
+        with db.transaction() as connection:
+            connection.root.lost = 1
+        connection = db.open(manager)
+        manager.begin()
+        self.assertEqual(connection.root.lost, 1)
+        address = self.server.addr
+        self.server.close()
+        os.truncate(self.path('Data.fs'), end)
+        os.remove(self.path('Data.fs.index'))
+        with open(self.path('Data.fs.unsynced'), 'w'):
+            pass  # as after a crash
+        storage = self.open(durability='none')
+        server = Server(address, {'1': storage})
+        thread = Thread(server.loop)
+        self.addCleanup(thread.result)
+        self.addCleanup(server.close)
+        until(client.is_connected, 'the server')
+        connection.root.kept[1] = 1
+        self.assertRaises(ConflictError, manager.commit)
+        manager.abort()
+        manager.begin()
+        self.assertFalse(hasattr(connection.root, 'lost'))
+        connection.root.kept[1] = 1
+        manager.commit()
+        connection.close()

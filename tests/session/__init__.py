@@ -1,1 +1,0 @@
-"""The one protocol between our client and our server."""
