@@ -1,14 +1,9 @@
-"""A client of ours; a server in a thread, to be held up and cut off."""
+"""A client of ours, and a server to be held up and cut off."""
 
-import asyncio
 import contextlib
-import os
-import ssl
 import threading
 from unittest import mock
 
-import ZEO.asyncio.server
-import ZEO.tests
 from ZODB.Connection import TransactionMetaData
 from ZODB.utils import maxtid
 from ZODB.utils import z64
@@ -17,68 +12,26 @@ from fsyncstorage.client import failover
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.blobstream import BlobStream
 from fsyncstorage.server.reader import Reader
-from fsyncstorage.server.server import Server
 
+from ..server.oneserver import OneServerTestCase
+from ..server.oneserver import client_context
 from ..support import PATIENCE
-from ..support import TestCase
-from ..support import all_is_cached
-from ..support import begin as begin_at
 from ..support import commit as commit_to
 from ..support import oid
 from ..support import until
 
-_CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
 
+class ConnectedTestCase(OneServerTestCase):
 
-def server_context():
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*(
-        os.path.join(_CERTIFICATES, name)
-        for name in ('server.pem', 'server_key.pem')))
-    return context
-
-
-def client_context():
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-class ConnectedTestCase(TestCase):
-
-    new_event_loop = staticmethod(asyncio.new_event_loop)
-    tls = False
-    address = '127.0.0.1', 0
     #: What is stored before: number -> data.
     records = {}
-    #: Of the server.
-    options = {}
 
     def setUp(self):
         super().setUp()
-        all_is_cached(self)
         self.patch(failover, FIRST_PAUSE=0.01)  # before it looks again
-        self.storage = self.open(blob_dir=self.path('blobs'))
         #: The tid of the records.
         self.tid = commit_to(self.storage, self.records)
         self.serve()
-
-    def serve(self):
-        """A server of `self.storage` in a thread."""
-        address = self.address
-        if isinstance(address, str):
-            address = self.path(address)
-        with mock.patch.object(ZEO.asyncio.server, 'new_event_loop',
-                               self.new_event_loop):
-            self.server = Server(
-                address, {'1': self.storage},
-                ssl=server_context() if self.tls else None, **self.options)
-        self.thread = threading.Thread(target=self.server.loop)
-        self.thread.start()
-        self.addCleanup(self.thread.join)
-        self.addCleanup(self.server.close)
-        self.in_loop(list)  # it has begun: else a close would run the loop
 
     def end_server(self):
         self.address = self.server.addr
@@ -101,27 +54,6 @@ class ConnectedTestCase(TestCase):
 
     # The server
 
-    @property
-    def service(self):
-        return self.server.services['1']
-
-    @property
-    def figures(self):
-        return self.service.figures
-
-    def in_loop(self, function, *arguments):
-        """What that returns, called between two callbacks of the loop."""
-        called = threading.Event()
-        result = []
-
-        def call():
-            result.append(function(*arguments))
-            called.set()
-
-        self.server.acceptor.event_loop.call_soon_threadsafe(call)
-        self.assertTrue(called.wait(PATIENCE))
-        return result[0]
-
     def sessions(self):
         """Those of the clients that are connected."""
         return self.in_loop(lambda: list(self.service.sessions))
@@ -134,11 +66,6 @@ class ConnectedTestCase(TestCase):
     def transactions(self):
         """How many have begun and not ended."""
         return self.in_loop(lambda: self.server.stats['1'].active_txns)
-
-    def nothing_is_cached(self):
-        """Each load waits for a thread of the server."""
-        self.patch(self.service, load_cached=mock.Mock(
-            side_effect=BlockingIOError))
 
     @contextlib.contextmanager
     def loads_held_up(self):
@@ -165,13 +92,6 @@ class ConnectedTestCase(TestCase):
         self.in_loop(lambda: [
             each.abort() for each in list(self.server.connections)
             if isinstance(each.session, Reader)])
-
-    def store_blob(self, number, data):
-        """In the server's storage."""
-        transaction = begin_at(self.storage)
-        super().store_blob(self.storage, transaction, number, data)
-        self.storage.tpc_vote(transaction)
-        return self.storage.tpc_finish(transaction)
 
     # The client
 

@@ -5,12 +5,10 @@ import socket
 
 from ZODB.utils import z64
 
-from fsyncstorage.server.server import Server
 from fsyncstorage.wire import frames
 
 from ..server.serving import Served
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import oid
 
 
@@ -113,15 +111,6 @@ class Talker:
 
 
 class Talking(Served):
-
-    def serve(self, storage=None, address=('127.0.0.1', 0), **options):
-        if storage is None:
-            storage = self.open()
-        server = Server(address, {'1': storage}, **options)
-        thread = Thread(server.loop)
-        self.addCleanup(thread.result)
-        self.addCleanup(server.close)
-        return server
 
     def talk(self, server, first=None):
         talker = Talker(server.addr, first)

@@ -19,8 +19,8 @@ from fsyncstorage.client.stock import StockClient
 from fsyncstorage.client.storage import WITHOUT_EFFECT
 from fsyncstorage.client.storage import FsyncClient
 
+from ..server.oneserver import server_context
 from ..server.serving import Served
-from .connected import server_context
 
 SECTION = '%import fsyncstorage.client\n<fsyncclient>\n{}\n</fsyncclient>\n'
 

@@ -1,47 +1,22 @@
-"""What tests of readers share: a server in a thread, a reader by hand."""
+"""What tests of readers share: a reader by hand."""
 
-import asyncio
 import contextlib
 import itertools
 import os
 import socket
-import ssl
-import threading
-from unittest import mock
 
-import ZEO.asyncio.server
-import ZEO.tests
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.server import oursession
 from fsyncstorage.server import reader
-from fsyncstorage.server.server import Server
 from fsyncstorage.wire import frames
 
 from ..support import PATIENCE
-from ..support import TestCase
-from ..support import all_is_cached
-from ..support import begin
 from ..support import oid
 from ..support import until
-
-_CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
-
-
-def server_context():
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*(
-        os.path.join(_CERTIFICATES, name)
-        for name in ('server.pem', 'server_key.pem')))
-    return context
-
-
-def client_context():
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+from .oneserver import OneServerTestCase
+from .oneserver import client_context
 
 
 class Reading:
@@ -125,32 +100,7 @@ class Reading:
         return size, data
 
 
-class ReaderTestCase(TestCase):
-
-    new_event_loop = staticmethod(asyncio.new_event_loop)
-    tls = False
-    address = '127.0.0.1', 0
-
-    def setUp(self):
-        super().setUp()
-        all_is_cached(self)
-        self.storage = self.open(blob_dir=self.path('blobs'))
-
-    def serve(self, **storages):
-        """A server in a thread, of `self.storage` as 1 and of others."""
-        storages['1'] = self.storage
-        address = self.address
-        if isinstance(address, str):
-            address = self.path(address)
-        with mock.patch.object(ZEO.asyncio.server, 'new_event_loop',
-                               self.new_event_loop):
-            self.server = Server(
-                address, storages, ssl=server_context() if self.tls else None)
-        self.thread = threading.Thread(target=self.server.loop)
-        self.thread.start()
-        self.addCleanup(self.thread.join)
-        self.addCleanup(self.server.close)
-        self.in_loop(list)  # it has begun: else a close would run the loop
+class ReaderTestCase(OneServerTestCase):
 
     def peer(self, hello=True, **options):
         peer = Reading(self.server, tls=self.tls, **options)
@@ -158,23 +108,6 @@ class ReaderTestCase(TestCase):
         if hello:
             self.assertIsInstance(peer.meet(), frames.Welcome)
         return peer
-
-    def in_loop(self, function, *arguments):
-        """What that returns, called between two callbacks of the loop."""
-        called = threading.Event()
-        result = []
-
-        def call():
-            result.append(function(*arguments))
-            called.set()
-
-        self.server.acceptor.event_loop.call_soon_threadsafe(call)
-        self.assertTrue(called.wait(PATIENCE))
-        return result[0]
-
-    @property
-    def figures(self):
-        return self.server.services['1'].figures
 
     def only_reader(self):
         one, = self.in_loop(list, self.server.connections)
@@ -191,21 +124,6 @@ class ReaderTestCase(TestCase):
             return looks[-1][0] and looks[-10:] == 10 * looks[-1:]
 
         until(nothing_moves, 'the reader is stuck')
-
-    def nothing_is_cached(self):
-        service = self.server.services['1']
-        self.patch(service, load_cached=mock.Mock(
-            side_effect=BlockingIOError))
-
-    def store_blob(self, number, data):
-        transaction = begin(self.storage)
-        given = self.path('given')
-        with open(given, 'wb') as file:
-            file.write(data)
-        self.storage.storeBlob(
-            oid(number), z64, b'a blob', given, '', transaction)
-        self.storage.tpc_vote(transaction)
-        return self.storage.tpc_finish(transaction)
 
     def open_blobs(self):
         """The files of blobs that this process has open."""

@@ -84,9 +84,6 @@ class BoundsTestCase(ReaderTestCase):
     def connections(self):
         return self.in_loop(lambda: len(self.server.connections))
 
-    def service(self):
-        return self.server.services['1']
-
     def until_nothing_moves(self, look):
         """What `look` sees has been the same for a while."""
         looks = []
@@ -152,7 +149,7 @@ class Unread(BoundsTestCase):
     def test_loads_from_memory(self):
         """The answers to calls that came together do not gather, either."""
         self.patch(connection, LONGEST_TURN=PATIENCE)
-        service = self.service()
+        service = self.service
         self.patch(service, load_cached=self.load)
         peer = self.client()
         peer.socket.sendall(b''.join(
@@ -186,7 +183,7 @@ class Unread(BoundsTestCase):
         self.patch(accounts, MOST_OF_ONE=4 << 20)
         deaf, honest = self.client(), self.client()
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        service, oids = self.service(), [oid(1)] * (1 << 15)
+        service, oids = self.service, [oid(1)] * (1 << 15)
         with self.assertLogs(LOG, 'ERROR'):
             for number in range(1, 200):
                 self.in_loop(service.changed_elsewhere,
@@ -205,8 +202,8 @@ class Unread(BoundsTestCase):
         until(lambda: self.looked_up, 'it begins')
         peer.close()
         until(lambda: self.connections() == 0, 'it has gone')
-        self.until_nothing_moves(lambda: self.service().readers.waiting)
-        self.assertEqual(self.service().readers.waiting, 0)
+        self.until_nothing_moves(lambda: self.service.readers.waiting)
+        self.assertEqual(self.service.readers.waiting, 0)
         self.assertLess(self.looked_up, 100)
 
 
@@ -580,7 +577,7 @@ class Floods(BoundsTestCase):
 
     def test_missed_invalidations(self):
         """Who has missed very many drops its cache."""
-        service = self.service()
+        service = self.service
         self.patch(type(service), young_enough=lambda self, tid: True)
         with mock.patch('fsyncstorage.server.service.MOST_INVALIDATIONS', 5):
             client = self.client()

@@ -335,9 +335,12 @@ class OurSession(Reading, Session):
         self.stats.active_txns += 1
         self._do(transaction, transaction.begin, begin)
 
-    def _store(self, store):
-        if transaction := self._begun(store):
-            self._do(transaction, transaction.ballot.storea, *store[1:])
+    def _operate(self, message):
+        """What the ballot takes as the message has it."""
+        if transaction := self._begun(message):
+            operation = getattr(
+                transaction.ballot, _OPERATIONS[message.__class__])
+            self._do(transaction, operation, *message[1:])
 
     def _stores(self, message):
         transaction = self._begun(message)
@@ -352,36 +355,6 @@ class OurSession(Reading, Session):
             self._do(transaction, transaction.ballot.restorea, oid, serial,
                      data if has_data else None,
                      None if source == z64 else source)
-
-    def _delete(self, message):
-        if transaction := self._begun(message):
-            self._do(transaction, transaction.ballot.deleteObject,
-                     *message[1:])
-
-    def _check(self, message):
-        if transaction := self._begun(message):
-            self._do(transaction,
-                     transaction.ballot.checkCurrentSerialInTransaction,
-                     *message[1:])
-
-    def _undo(self, message):
-        if transaction := self._begun(message):
-            self._do(transaction, transaction.ballot.undoa,
-                     message.transaction)
-
-    def _blob_begin(self, message):
-        if transaction := self._begun(message):
-            self._do(transaction, transaction.ballot.storeBlobStart)
-
-    def _blob_piece(self, message):
-        if transaction := self._begun(message):
-            self._do(transaction, transaction.ballot.storeBlobChunk,
-                     message.data)
-
-    def _blob_end(self, message):
-        if transaction := self._begun(message):
-            self._do(transaction, transaction.ballot.storeBlobEnd,
-                     *message[1:])
 
     def _blob_by_name(self, message):
         if transaction := self._begun(message):
@@ -598,17 +571,22 @@ class OurSession(Reading, Session):
             found.reason.encode()[:1000])))
 
 
+#: The method of a ballot for each message that is one operation.
+_OPERATIONS = {
+    frames.Store: 'storea',
+    frames.Delete: 'deleteObject',
+    frames.Check: 'checkCurrentSerialInTransaction',
+    frames.Undo: 'undoa',
+    frames.BlobBegin: 'storeBlobStart',
+    frames.BlobPiece: 'storeBlobChunk',
+    frames.BlobEnd: 'storeBlobEnd',
+}
+
 _METHODS = {
+    **dict.fromkeys(_OPERATIONS, OurSession._operate),
     frames.Begin: OurSession._begin,
-    frames.Store: OurSession._store,
     frames.Stores: OurSession._stores,
     frames.Restore: OurSession._restore,
-    frames.Delete: OurSession._delete,
-    frames.Check: OurSession._check,
-    frames.Undo: OurSession._undo,
-    frames.BlobBegin: OurSession._blob_begin,
-    frames.BlobPiece: OurSession._blob_piece,
-    frames.BlobEnd: OurSession._blob_end,
     frames.BlobByName: OurSession._blob_by_name,
     frames.Vote: OurSession._vote,
     frames.Trip: OurSession._trip,

@@ -483,12 +483,6 @@ def frame(message: Message) -> bytes:
         raise CallerError(f'{message!r:.200}: {error}') from None
 
 
-def head_of_chunk(number: int, length: int) -> bytes:
-    """The frame of a chunk up to its bytes, of which so many follow."""
-    row = _BY_MESSAGE[BlobChunk]
-    return row.shape.pack(row.behind.size + length, row.letter, number)
-
-
 def _counted(text: bytes) -> bytes:
     try:
         return _COUNT.pack(len(text)) + text
