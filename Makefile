@@ -41,6 +41,8 @@ venv: $(VENV)/.made
 	@$(MAKE) --silent --question $(INSTALLED) || { \
 	  echo "Installing all that it needs into $(VENV)"; \
 	  $(PIP) install --editable '.[check,docs,test]' && touch $(INSTALLED); }
+	@$(PY) -c "from fsyncstorage import core; core.IN_USE == 'C' or print( \
+	  'The core was not built (no C compiler?): plain Python is used.')"
 
 run: $(VENV)/.installed-test
 	@$(PY) examples/zeo/serve.py --port $(PORT)

@@ -1,6 +1,7 @@
 """What the tests share: a scratch directory, a disk under control, commits."""
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -119,7 +120,9 @@ class TestCase(unittest.TestCase):
         return os.path.join(self.directory, name)
 
     def open(self, name='Data.fs', **options):
-        storage = FsyncStorage(self.path(name), **options)
+        """(Where no process reads for clients, a test sees all loads, and can
+        hold them up.)"""
+        storage = FsyncStorage(self.path(name), **{'readers': 0, **options})
         self.addCleanup(storage.close)
         return storage
 
@@ -143,6 +146,12 @@ class TestCase(unittest.TestCase):
         self.patch(datafile, disk=disk)
         self.addCleanup(disk.release_syncs)
         return disk
+
+
+def interrupt(thread, error=KeyboardInterrupt):
+    """It is raised when the thread next runs."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident), ctypes.py_object(error))
 
 
 def oid(number):

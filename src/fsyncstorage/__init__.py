@@ -20,6 +20,8 @@ the whole story.
     quorum/     a log that a majority keeps, and nodes that write or follow it
     commit/     from the vote to the disk: policies, locks, syncs, publishing
     client/     the ZEO client; client/blobs/ is its blob cache
+    local/      what other processes on the server's machine read themselves
+    core/       what a read does most often, in C
     wire/       the one protocol between our client and our server, for both
                 ends
     format/     what the bytes of a Data.fs mean, and look-ups in it; no locks,

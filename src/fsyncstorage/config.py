@@ -42,8 +42,9 @@ class FsyncStorage(BaseConfig):
     KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
             'pack_keep_old', 'packer', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
-            'reader_threads', 'pack_process', 'pack_rate', 'local_reads',
-            'local_reads_mode', 'scrub_rate', 'slow_commit_log')
+            'reader_threads', 'readers', 'pack_process', 'pack_rate',
+            'local_reads', 'local_reads_mode', 'scrub_rate',
+            'slow_commit_log')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -11,14 +11,12 @@ from ZODB.utils import z64
 from fsyncstorage.client import failover
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.blobstream import BlobStream
-from fsyncstorage.server.reader import Reader
 
 from ..server.oneserver import OneServerTestCase
 from ..server.oneserver import client_context
 from ..support import PATIENCE
 from ..support import commit as commit_to
 from ..support import oid
-from ..support import until
 
 
 class ConnectedTestCase(OneServerTestCase):
@@ -41,7 +39,8 @@ class ConnectedTestCase(OneServerTestCase):
     def serve_again(self, name='Data.fs'):
         """Another server at the same address, with another instance."""
         self.end_server()
-        self.storage = self.open(name, blob_dir=self.path('blobs'))
+        self.storage = self.open(
+            name, blob_dir=self.path('blobs'), readers=self.readers)
         self.serve()
 
     def connect(self, address=None, make=FsyncClient, **options):
@@ -83,15 +82,6 @@ class ConnectedTestCase(OneServerTestCase):
                 yield
             finally:
                 go_on.set()
-
-    def until_asked(self, number):
-        """So many requests have come on readers, since it began."""
-        until(lambda: self.figures.requests == number, 'asked')
-
-    def close_readers(self):
-        self.in_loop(lambda: [
-            each.abort() for each in list(self.server.connections)
-            if isinstance(each.session, Reader)])
 
     # The client
 

@@ -3,10 +3,12 @@
 import os
 import socket
 
+from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.wire import frames
 
+from ..server.oneserver import client_context
 from ..server.serving import Served
 from ..support import PATIENCE
 from ..support import oid
@@ -31,12 +33,14 @@ def connected(address):
 class Talker:
     """A connection; each method does one thing that a client can do."""
 
-    def __init__(self, address, first=None):
+    def __init__(self, address, first=None, tls=False):
         self.inbox = frames.Inbox()
         self.inbox.longest = frames.LONGEST
         self.unasked = []
         self._number = 0
         self.socket = connected(address)
+        if tls:
+            self.socket = client_context().wrap_socket(self.socket)
         try:
             self.greeting = self._next_body()
             self.say(first or hello())
@@ -72,6 +76,14 @@ class Talker:
         number = self.number()
         self.say(message._replace(number=number))
         return self.answer(number)
+
+    def ask_to_load(self, number, tid=maxtid):
+        asked = self.number()
+        self.say(frames.Load(asked, oid(number), tid))
+        return asked
+
+    def load(self, number, tid=maxtid):
+        return self.answer(self.ask_to_load(number, tid))
 
     # Transactions
 

@@ -14,6 +14,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage import core
 from fsyncstorage.client import cache as module
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.pending import Found
@@ -167,6 +168,16 @@ class Histories(CacheTestCase):
             self.assertEqual(caching.check(cache, server), objects)
             self.assertEqual(
                 caching.check(self.opened_again(cache), server), objects)
+
+
+class HistoriesByTwin(Histories):
+    """Where the core was not built."""
+
+    level = 3
+
+    def setUp(self):
+        self.patch(core, cached=None)
+        super().setUp()
 
 
 class Commits(CacheTestCase):

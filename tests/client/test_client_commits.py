@@ -13,6 +13,7 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
+from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
@@ -20,11 +21,13 @@ from ZODB.utils import z64
 from fsyncstorage.client.commit import GATHERED
 from fsyncstorage.client.commit import MOST_IN_A_FRAME
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.client.stream import _BACKGROUND
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.client.tlsconnection import TLSConnection
 from fsyncstorage.errors import NotFinishedInTime
 from fsyncstorage.server import service
 from fsyncstorage.server.oursession import OurSession
+from fsyncstorage.wire import frames
 
 from ..often import often
 from ..support import PATIENCE
@@ -220,15 +223,6 @@ class Others(ConnectedTestCase):
                      lambda: self.storage.load(oid(1))):
             self.assertRaises(POSKeyError, read)
 
-    def test_an_undo(self):
-        tid = commit(self.client, {1: b'new'}, self.tid)
-        transaction = begin(self.client)
-        self.client.undo(self.client.undoLog(0, 1)[0]['id'], transaction)
-        last = self.finish(transaction)
-        self.assertEqual(self.load(self.client, 1)[:2], (b'one', last))
-        self.assertEqual(
-            self.load(self.client, 1, last), (b'new', tid, last))
-
     def test_a_copy(self):
         """With its tids, and an object whose creation was undone."""
         source = self.open('source.fs')
@@ -271,8 +265,7 @@ class SideBySide(ConnectedTestCase):
     def time_out(self, number):
         """The transaction of this number."""
         session, = self.service.sessions
-        transaction = session._transactions[number]
-        transaction.timed_out(transaction.ballot)
+        session.timed_out(session._ballots[number])
 
 
 class Announcements(ConnectedTestCase):
@@ -376,10 +369,10 @@ class Announcements(ConnectedTestCase):
         client.ping()
         self.assertEqual(unannounced, [])
         self.assertEqual(client.lastTransaction(), self.tid)
-        requests = self.figures.requests
+        requests = self.server.stats['1'].loads
         self.assertEqual(self.load(client, 1), (b'new', self.tid, None))
         self.load(client, 2)  # it has stayed in the cache
-        self.assertEqual(self.figures.requests, requests + 1)
+        self.assertEqual(self.server.stats['1'].loads, requests + 1)
         client.close()
         until(lambda: not self.sessions(), 'gone')
 
@@ -451,6 +444,23 @@ class Ends(ConnectedTestCase):
                 changed = connection.poll_invalidations()
                 self.assertTrue(changed is None or oid(1) in changed)
                 self.assertEqual(connection.load(oid(1)), (each, tid))
+
+    def test_an_interrupt_of_whoever_reads_for_a_commit(self):
+        """The commit is not over before all is told that belongs to it."""
+        self.patch(threading, excepthook=lambda *args: None)
+        told = []
+        for of, name in (self.client, 'committed'), (
+                self.client._cache, '_take_over'):
+            transaction = vote(self.client, {1: b'x'}, self.tid)
+            stream = self.client._failover.stream
+            with self.loads_held_up(), self.interrupted(of, name, False):
+                reading = Thread(stream.ask, frames.Load(0, oid(1), maxtid))
+                until(lambda: stream._reader not in (  # noqa: B023
+                    None, _BACKGROUND), 'it reads')
+                self.tid = self.client.tpc_finish(transaction, told.append)
+                self.assertEqual(told.pop(), self.tid)
+                self.assertEqual(self.client.lastTransaction(), self.tid)
+                self.assertRaises(KeyboardInterrupt, reading.result)
 
     def be_quiet(self):
         """From now on, it is told with an answer of its own."""

@@ -2,16 +2,22 @@
 <as-fsyncclient>, around what a recipe writes.
 """
 
+import asyncio
 import io
 import os
 import ssl
+import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
 
 import ZConfig
+import ZEO.asyncio.server
 import ZEO.tests
 import ZODB.config
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.utils import maxtid
 
 from fsyncstorage.client import sections
 from fsyncstorage.client.opening import open_client
@@ -21,6 +27,9 @@ from fsyncstorage.client.storage import FsyncClient
 
 from ..server.oneserver import server_context
 from ..server.serving import Served
+from ..support import TestCase
+from ..support import begin
+from ..support import oid
 
 SECTION = '%import fsyncstorage.client\n<fsyncclient>\n{}\n</fsyncclient>\n'
 
@@ -238,6 +247,13 @@ class InPython(unittest.TestCase):
                 open_client(('localhost', 1), wait=False, **{
                     'server_kind': 'ours', **bad})
 
+    def test_it_starts_without_the_client_of_stock(self):
+        found = subprocess.run(
+            [sys.executable, '-c', 'import sys, fsyncstorage.client.opening;'
+             ' print([name for name in ("asyncio", "ZEO.ClientStorage")'
+             ' if name in sys.modules])'], capture_output=True, text=True)
+        self.assertEqual((found.stdout, found.stderr), ('[]\n', ''))
+
     def test_names_that_nobody_knows(self):
         with self.assertRaisesRegex(TypeError, 'server_timout'):
             FsyncClient(('localhost', 1), wait=False, server_timout=5)
@@ -319,15 +335,64 @@ class ToAServer(Served):
         self.assertIn('server-kind ours', line)
 
     def test_ssl(self):
+        client = self.over_tls('client')
+        self.assertTrue(client.is_connected())
+
+    def test_an_encrypted_key(self):
+        """The client's; a function has the password."""
+        client = self.over_tls(
+            'serverpw', 'password-function ZEO.tests.testssl.pwfunc')
+        self.assertTrue(client.is_connected())
+
+    def over_tls(self, name, *keys):
+        """A client of this certificate, at a server that asks for it."""
         context = server_context()
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(_pem('client'))
-        client = self.open_client(
-            self.serve(ssl=context), '<ssl>',
-            f'certificate {_pem("client")}', f'key {_pem("client_key")}',
-            f'authenticate {_pem("server")}', 'server-hostname zodb.org',
-            '</ssl>')
-        self.assertTrue(client.is_connected())
+        context.load_verify_locations(_pem(name))
+        return self.open_client(
+            self.serve(ssl=context), '<ssl>', f'certificate {_pem(name)}',
+            f'key {_pem(name + "_key")}', f'authenticate {_pem("server")}',
+            'server-hostname zodb.org', *keys, '</ssl>')
+
+
+class ToStock(TestCase):
+    """A server of ZEO's, which knows nothing of us."""
+
+    def setUp(self):
+        super().setUp()
+        # With uvloop, stock's server tells its clients things out of order.
+        with mock.patch.object(ZEO.asyncio.server, 'new_event_loop',
+                               asyncio.new_event_loop):
+            self.address, stop = ZEO.server(
+                self.path(), self.path('server-blobs'))
+        self.addCleanup(stop)
+
+    def open_client(self, kind, **options):
+        client = open_client(self.address, server_kind=kind, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_client_of_stock(self):
+        """With our cache of blobs; also if nothing is said."""
+        for number, kind in enumerate(('auto', 'stock'), 1):
+            with self.subTest(kind):
+                client = self.open_client(kind, blob_dir=self.path(kind))
+                self.assertIs(type(client), StockClient)
+                transaction = begin(client)
+                self.store_blob(client, transaction, number)
+                client.tpc_vote(transaction)
+                serial = client.tpc_finish(transaction)
+                with open(client.loadBlob(oid(number), serial)) as file:
+                    self.assertEqual(file.read(), 'content')
+
+    def test_one_of_ours(self):
+        """It does not connect, and says what to do."""
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            client = self.open_client('ours', wait=False, wait_timeout=.5)
+            with self.assertRaisesRegex(
+                    ClientDisconnected, 'it is a stock server'):
+                client.loadBefore(oid(1), maxtid)
+        self.assertIn('server-kind', logged.output[0])
 
 
 def _pem(name):

@@ -248,7 +248,7 @@ class NotDoomed(DoomedTestCase):
         """It does not remember what came since; it has lost nothing."""
         view = self.commit(a=1)
         self.patch(self.service, invalidations_since=lambda tid: None,
-                   look_up_invalidations=lambda tid, up_to: None)
+                   look_up_invalidations=lambda *args: None)
         # Not to the storage: its server would not hear of it.
         other = self.connect()
         with self.another_stream(self.client):

@@ -11,6 +11,7 @@ from BTrees.Length import Length
 from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
+from ZEO.StorageServer import never_resolve_conflict
 from ZODB.blob import Blob
 from ZODB.Connection import Connection as StockConnection
 from ZODB.POSException import ConflictError
@@ -26,6 +27,7 @@ from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.server import oursession
+from fsyncstorage.server.ballot import FINISHING
 from fsyncstorage.server.oursession import OurSession
 from fsyncstorage.storage.outcome import UNKNOWN
 from fsyncstorage.storage.outcome import Outcome
@@ -258,8 +260,8 @@ class Outcomes:
                     frames.Ask, lambda stream: asked.set()):
             committing = Thread(self.commit)
             until(lambda: self.in_loop(lambda: [
-                each for each in session._transactions.values()
-                if each.is_finishing]), 'finishing')
+                each for each in session._ballots.values()
+                if each.state is FINISHING]), 'finishing')
             self.in_loop(session.end)
             self.assertTrue(asked.wait(PATIENCE))
             committing.join(0.1)
@@ -466,6 +468,14 @@ class OfDatabases(OutcomeTestCase):
             self.commit_and_look(length)
 
     def test_a_resolved_conflict_whose_answer_is_lost(self):
+        length = self.make_conflict()
+        self.done_is_lost()
+        self.commit_and_look(length)
+
+    def test_a_conflict_that_this_client_resolves(self):
+        """It asks twice for the same; the second answer is lost."""
+        self.session().client_conflict_resolution = True
+        self.storage.tryToResolveConflict = never_resolve_conflict
         length = self.make_conflict()
         self.done_is_lost()
         self.commit_and_look(length)

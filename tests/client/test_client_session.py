@@ -7,10 +7,9 @@ import socket
 import threading
 from unittest import mock
 
-import transaction
 from BTrees.Length import Length
-from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
+from ZEO.Exceptions import ServerException
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.DB import DB
@@ -22,13 +21,16 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.client import commit as commits
 from fsyncstorage.client import failover
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.failover import Failover
 from fsyncstorage.client.failover import NoServer
 from fsyncstorage.client.failover import opened
+from fsyncstorage.client.raised import exception
 from fsyncstorage.client.readers import Lost
 from fsyncstorage.client.readers import Reader
+from fsyncstorage.client.readers import Readers
 from fsyncstorage.client.reads import Reads
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
@@ -38,9 +40,11 @@ from fsyncstorage.wire import values
 
 from ..server.serving import record
 from ..support import PATIENCE
+from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import in_a_child
+from ..support import interrupt
 from ..support import name_of_error
 from ..support import oid
 from ..support import until
@@ -57,7 +61,10 @@ class ClientCase(Talking):
         self.server = self.serve(self.storage)
 
     def connect(self, server=None, **options):
-        client = FsyncClient((server or self.server).addr, **options)
+        return self.connect_to((server or self.server).addr, **options)
+
+    def connect_to(self, address, **options):
+        client = FsyncClient(address, **options)
         self.addCleanup(client.close)
         return client
 
@@ -128,22 +135,20 @@ class Commits(ClientCase):
         threads = [Thread(commit, number) for number in range(1, 9)]
         self.assertEqual(len({thread.result() for thread in threads}), 8)
 
-    def test_a_large_one(self):
-        client = self.connect()
-        records = {number: bytes(50_000) for number in range(1, 100)}
-        tid = self.commit(client, records)
-        self.assertEqual(
-            self.storage.load(oid(99)), (records[99], tid))
-
-    def test_an_abort(self):
+    def test_more_than_may_be_open(self):
+        """One waits until another ends, and says so."""
+        self.patch(frames, MOST_OPEN=1)
+        self.patch(commits, SILENT_WAIT=.01)
         client = self.connect()
         txn = TransactionMetaData()
         client.tpc_begin(txn)
-        client.store(oid(1), z64, b'data', '', txn)
+        client.store(oid(1), z64, b'first', '', txn)
         client.tpc_vote(txn)
-        client.tpc_abort(txn)
-        client.tpc_abort(txn)
-        self.commit(client, {1: b'data'})
+        with self.assertLogs(commits.__name__, 'WARNING') as logged:
+            waiting = Thread(self.commit, client, {2: b'second'})
+            until(lambda: logged.output, 'the warning')
+        self.assertIn('a commit waits', logged.output[0])
+        self.assertLess(client.tpc_finish(txn), waiting.result())
 
     def test_nothing_is_stored_behind_a_vote(self):
         client, txn = self.connect(), TransactionMetaData()
@@ -274,26 +279,36 @@ class Servers(ClientCase):
                           maxtid)
         self.assertRaises(ClientDisconnected, self.commit, client, {1: b''})
 
-    def test_another_address(self):
-        other = self.serve(self.open('other.fs'))
-        client = FsyncClient([('127.0.0.1', 1), self.server.addr, other.addr])
-        self.addCleanup(client.close)
-        self.assertEqual(client._server_addr, self.server.addr)
-        self.server.close()
-        until(lambda: client._server_addr == other.addr
-              and client.is_connected(), 'the other one')
+    def test_an_address_that_is_none(self):
+        """The others are tried all the same."""
+        with self.assertLogs(failover.__name__, 'WARNING') as logged:
+            client = self.connect_to([('a', 'b', 'c'), self.server.addr])
+        self.commit(client, {1: record()})
+        line, = logged.output
+        self.assertIn('unpack', line)
 
     def test_a_persistent_cache(self):
         """Verified by what has changed since."""
-        client = self.connect(cache=self.path('kept'))
+        self.check_what_is_kept(self.server)
+
+    def test_a_persistent_cache_that_was_away_for_long(self):
+        """What has changed is in the file."""
+        self.check_what_is_kept(self.serve(
+            self.open('other.fs'), invalidation_queue_size=1,
+            invalidation_age=3600))
+
+    def check_what_is_kept(self, server):
+        client = self.connect(server, cache=self.path('kept'))
         tid = self.commit(client, {1: b'one', 2: b'two'})
         client.close()
-        later = self.commit(self.connect(), {2: b'more'}, tid)
-        client = self.connect(cache=self.path('kept'))
+        other = self.connect(server)
+        self.commit(other, {2: b'more'}, tid)
+        later = self.commit(other, {3: b'three'})
+        client = self.connect(server, cache=self.path('kept'))
         self.assertEqual(client.lastTransaction(), later)
-        loads = self.server.services['1'].stats.loads
+        loads = server.services['1'].stats.loads
         self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
-        self.assertEqual(self.server.services['1'].stats.loads, loads)
+        self.assertEqual(server.services['1'].stats.loads, loads)
         self.assertEqual(client.loadBefore(oid(2), maxtid)[0], b'more')
 
     def test_connections_are_told_before_they_begin_there(self):
@@ -334,6 +349,10 @@ class Servers(ClientCase):
                     lambda: client.loadBefore(oid(2), maxtid)):
             self.assertEqual(in_a_child(name_of_error, use),
                              'ClientDisconnected')
+        stream = client._failover.stream
+        in_a_child(name_of_error, client.new_addr, self.server.addr)
+        client.ping()
+        self.assertIs(client._failover.stream, stream)
 
     def test_read_only(self):
         server = self.serve(self.open('ro.fs'), read_only=True)
@@ -479,20 +498,39 @@ class Hostile(ClientCase):
         self.assertEqual(threading.active_count(), before)
 
     def test_what_is_said_in_the_place_of_a_conflict(self):
-        for wrong in {}, {'oid': oid(1), 'serials': 1, 'data': b''}:
+        """The vote fails as if the connection were lost, which it is then."""
+        for wrong in (values.encoded([{}]), values.encoded({}), b'rubbish',
+                      values.encoded([]), values.encoded([[]]),
+                      values.encoded([
+                          {'oid': oid(1), 'serials': 1, 'data': b''}])):
             def serve(far, hello):
                 self.welcome(far)
                 vote = far.next()
                 while vote.__class__ is not frames.Vote:
                     vote = far.next()
-                far.say(frames.Conflicts(
-                    vote.number, values.encoded([wrong])))  # noqa: B023
+                far.say(frames.Conflicts(vote.number, wrong))  # noqa: B023
                 far.next()
 
             client = self.connect_to(self.play(serve))
+            stream = client._failover.stream
             self.assertRaises(
-                frames.PeerError, self.commit, client, {1: b'data'})
+                ClientDisconnected, self.commit, client, {1: b'data'})
+            self.assertRaises(ClientDisconnected, stream.check)
             client.close()
+
+    def test_an_error_runs_no_code(self):
+        """A ConflictError that is called would unpickle its last argument."""
+        ran = self.path('ran')
+        record = b'N0cos\nmkdir\n(V' + ran.encode() + b'\ntR.'
+        arguments = 'a text', None, None, None, record
+        error = exception(frames.Error(
+            1, b'ZODB.POSException.ConflictError', values.encoded(arguments)))
+        self.assertEqual(error.args, arguments)
+        self.assertFalse(os.path.exists(ran))
+
+    def test_an_error_that_cannot_be_read(self):
+        error = exception(frames.Error(1, b'builtins.ValueError', b'rubbish'))
+        self.assertIsInstance(error, ServerException)
 
     def test_an_outcome_that_comes_too_late(self):
         """Nothing is told to a thread that has given up."""
@@ -541,11 +579,6 @@ class Hostile(ClientCase):
         committing = Thread(self.commit, client, {1: b'data'})
         self.assertRaises(OutcomeUnknown, committing.result)
 
-    def connect_to(self, address, **options):
-        client = FsyncClient(address, **options)
-        self.addCleanup(client.close)
-        return client
-
     def test_a_reader_that_gets_what_nobody_asked_for(self):
         """Then the stream is asked."""
         def serve(far, hello):
@@ -554,43 +587,22 @@ class Hostile(ClientCase):
             far.say(frames.Goodbye(0))
 
         address = self.play(serve)
-        reader = Reader(opened(address, None, None, hello(), PATIENCE), True)
+        reader = Reader(opened(address, None, None, hello(), PATIENCE))
         self.addCleanup(reader.close)
-        self.assertRaises(Lost, reader.ask, frames.Load(0, oid(1), maxtid))
+        self.assertRaises(Lost, reader.load, oid(1), maxtid)
 
 
-class LostTail(ClientCase):
+class SeveralThreads(TestCase):
 
-    def test_a_transaction_that_has_seen_it(self):
-        """It fails, and the next one goes on."""
-        client = self.connect()
-        db = self.database(client)
-        with db.transaction() as connection:
-            connection.root.kept = PersistentMapping()
-        end = self.storage.getSize()
-        manager = transaction.TransactionManager()
-        with db.transaction() as connection:
-            connection.root.lost = 1
-        connection = db.open(manager)
-        manager.begin()
-        self.assertEqual(connection.root.lost, 1)
-        address = self.server.addr
-        self.server.close()
-        os.truncate(self.path('Data.fs'), end)
-        os.remove(self.path('Data.fs.index'))
-        with open(self.path('Data.fs.unsynced'), 'w'):
-            pass  # as after a crash
-        storage = self.open(durability='none')
-        server = Server(address, {'1': storage})
-        thread = Thread(server.loop)
-        self.addCleanup(thread.result)
-        self.addCleanup(server.close)
-        until(client.is_connected, 'the server')
-        connection.root.kept[1] = 1
-        self.assertRaises(ConflictError, manager.commit)
-        manager.abort()
-        manager.begin()
-        self.assertFalse(hasattr(connection.root, 'lost'))
-        connection.root.kept[1] = 1
-        manager.commit()
-        connection.close()
+    def test_an_interrupt_while_it_waits_for_a_reader(self):
+        """Another thread that waits gets it."""
+        readers = Readers('', 1, lambda within: mock.Mock())
+        reader = readers.take()
+        waiting = []
+        for number in range(2):
+            waiting.append(Thread(readers.take))
+            until(lambda: len(readers._changed._waiters) > number, 'it waits')
+        interrupt(waiting[0])
+        readers.give_back(reader)
+        self.assertRaises(KeyboardInterrupt, waiting[0].result)
+        self.assertIs(waiting[1].result(), reader)

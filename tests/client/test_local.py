@@ -23,9 +23,12 @@ from ZODB.utils import z64
 from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.format import UNCERTAIN
+from fsyncstorage.format import NotAMap
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.objectmap import NotAMap
+from fsyncstorage.format import source
+from fsyncstorage.format.source import Source
 from fsyncstorage.format.view import BLOCK
+from fsyncstorage.local import handedover
 from fsyncstorage.server.service import Service
 
 from ..server.serving import open_files
@@ -85,9 +88,10 @@ class LocalTestCase(ConnectedTestCase):
     @contextlib.contextmanager
     def asked(self, times):
         """The server is asked so often, and nothing is cached."""
-        before = self.figures.requests
+        loads = self.server.stats['1']
+        before = loads.loads
         yield
-        self.assertEqual(self.figures.requests - before, times)
+        self.assertEqual(loads.loads - before, times)
 
     def change(self, number, data, serial=z64):
         """By another client."""
@@ -157,6 +161,10 @@ class OverTLS(LocalTestCase):
 class Doubts(LocalTestCase):
     """Whatever is wrong with the file or the map: the server is asked."""
 
+    def setUp(self):
+        super().setUp()
+        self.patch(handedover, Source=Source)
+
     def check_asked(self, client):
         with self.asked(1):
             self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
@@ -170,24 +178,23 @@ class Doubts(LocalTestCase):
                         known.__class__, 'get', lambda *args: position), \
                         mock.patch.object(
                             known.__class__, 'marks',
-                            lambda *args: (1 << 63, 1 << 63, 0)):
+                            lambda *args: (1 << 63, 1 << 63, 0, 0)):
                     self.check_asked(client)
                 client.close()
 
     def test_an_error_of_the_file(self):
         client = self.connect()
-        view = self.source(client)._view.__class__
-        with mock.patch.object(view, 'pread', mock.Mock(side_effect=OSError)):
+        with mock.patch.object(
+                Source, '_record', mock.Mock(side_effect=OSError)):
             self.check_asked(client)
 
     def test_a_record_that_would_take_all_memory(self):
         client = self.connect()
-        view = self.source(client)._view.__class__
         commit(client, {1: b'x' * BLOCK}, self.tid)
         load = client._local.load_before
         tid = after(client.lastTransaction())
         self.assertEqual(load(oid(1), tid)[0], b'x' * BLOCK)
-        with mock.patch.object(view, 'longest', BLOCK - 1):
+        with mock.patch.object(source, 'LONGEST', BLOCK - 1):
             self.assertIs(load(oid(1), tid), UNCERTAIN)
 
 
@@ -240,8 +247,18 @@ class Packs(LocalTestCase):
         self.assertTrue(asked.acquire(timeout=PATIENCE))
         self.assertFalse(asked.acquire(timeout=.3))
 
+    def test_one_that_is_refused_again_and_again(self):
+        """It is said once."""
+        self.patch(handedover, RETREAT=0.01)
+        self.patch(self.storage, object_map=mock.Mock(side_effect=OSError))
+        with self.assertLogs(handedover.__name__, 'INFO') as logged:
+            ConnectedTestCase.connect(self)
+            until(lambda: self.storage.object_map.call_count > 3, 'asked')
+        self.assertEqual(
+            sum('not locally' in line for line in logged.output), 1)
+
     def test_an_idle_client_lets_go_of_the_old_file(self):
-        self.patch(local, LOOK_EACH=0.01)
+        self.patch(handedover, LOOK_EACH=0.01)
         client = self.connect()
         old = os.stat(self.path())
         self.change(1, b'new', self.tid)
@@ -525,7 +542,8 @@ class HandedOver(TestCase):
             socket.send_fds(self.server, [message], descriptors)
         else:
             self.server.close()
-        return local.received(self.client, instance or self.instance)
+        return handedover.received(
+            self.client, instance or self.instance)
 
     def test_what_is_right(self):
         source, _ = self.receive(b'\1', *self.good)
@@ -552,7 +570,7 @@ class HandedOver(TestCase):
                     with self.assertRaises(NotAMap):
                         self.receive(message, *descriptors, instance=instance)
                     self.assertEqual(self.descriptors(), before)
-        with self.assertRaises(local.Refused):  # not now
+        with self.assertRaises(handedover.Refused):  # not now
             self.receive(b'')
 
     def test_what_get_info_says(self):

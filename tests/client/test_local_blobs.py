@@ -10,10 +10,10 @@ from ZODB.blob import BlobFile
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
-from fsyncstorage.client.localblobs import LocalBlobs
-from fsyncstorage.client.localblobs import NotHere
 from fsyncstorage.datafile import Descriptor
 from fsyncstorage.format import objectmap as layout
+from fsyncstorage.local.blobs import LocalBlobs
+from fsyncstorage.local.blobs import NotHere
 
 from ..support import TestCase
 from ..support import begin

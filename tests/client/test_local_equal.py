@@ -1,7 +1,8 @@
 """A local read equals the server's answer, whatever has happened (I14).
 
 Random histories: changes, undos, undone creations, deletions, packs, restarts.
-Each answer of a local source is compared with that of the storage itself.
+Each answer of a source, of the core and of its twin, of a local client and of
+a process that reads, is compared with that of the storage itself.
 """
 
 import contextlib
@@ -17,10 +18,9 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
-from fsyncstorage.datafile import DataFile
+from fsyncstorage import core
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.objectmap import MapReader
 from fsyncstorage.format.source import Source
 
 from ..support import TestCase
@@ -54,14 +54,14 @@ class Equal(TestCase):
     def check(self, choice, name):
         self.choice, self.name = choice, name
         self.policy = choice.choice(['group-commit', 'interval', 'none'])
-        self.storage = self.source = None
+        self.storage = None
         self.restart()
         self.tids = []
         for _ in range(STEPS):
             self.choice.choice(
                 6 * [self.change] + 2 * [self.undo] + 2 * [self.delete]
                 + [self.pack, self.restart] + 3 * [self.sync])()
-            if self.source._map.retired:
+            if any(each.is_retired for each in self.sources):
                 self.take()
             revisions = self.revisions()
             for _ in range(COMPARED):
@@ -78,11 +78,13 @@ class Equal(TestCase):
         self.take()
 
     def take(self):
-        descriptors = list(self.storage.object_map().open())
-        reader = MapReader(descriptors[1], self.storage.instance)
-        os.close(descriptors.pop())
-        self.source = Source(
-            DataFile('', 0, lambda *args: descriptors.pop()), reader)
+        descriptors = self.storage.object_map().open()
+        self.sources = [
+            kind(*descriptors, self.storage.instance, of_child)
+            for kind in {core.Source or Source, Source}
+            for of_child in (False, True)]
+        for each in descriptors:
+            os.close(each)
 
     def commit(self, store):
         transaction = begin(self.storage)
@@ -165,13 +167,14 @@ class Equal(TestCase):
         if self.choice.random() < 0.5:
             tid = p64(u64(self.tids[-1]) + 1)
         number = self.choice.randrange(OBJECTS)
-        answer = self.source.load_before(oid(number), tid)
-        if answer is not UNCERTAIN:
-            self.answered += 1
-            self.assertEqual(answer, self.expected(
-                revisions.get(oid(number), []), tid))
-            self.assertEqual(
-                answer, self.storage.loadBefore(oid(number), tid))
+        for source in self.sources:
+            answer = source.load_before(oid(number), tid)
+            if answer is not UNCERTAIN:
+                self.answered += 1
+                self.assertEqual(answer, self.expected(
+                    revisions.get(oid(number), []), tid))
+                self.assertEqual(
+                    answer, self.storage.loadBefore(oid(number), tid))
 
 
 class EqualForLong(Equal):

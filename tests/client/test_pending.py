@@ -198,6 +198,7 @@ class Client(RuleBasedStateMachine):
     @invariant()
     def what_ended_is_forgotten(self):
         waiting = self.cache.pending._loads.values()
+        assert all(waiting)  # no empty list for each object ever loaded
         assert sum(map(len, waiting)) <= len(self.asked)
 
 

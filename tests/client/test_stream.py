@@ -2,7 +2,8 @@
 test plays."""
 
 import contextlib
-import ctypes
+import itertools
+import os
 import random
 import socket
 import threading
@@ -10,6 +11,7 @@ import time
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.POSException import StorageError
 from ZODB.utils import p64
 from ZODB.utils import z64
 
@@ -23,6 +25,7 @@ from ..often import often
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import interrupt
 from ..support import until
 
 WELCOME = frames.Welcome(0, 1, bytes(16), z64, b'')
@@ -89,6 +92,23 @@ class Streams(TestCase):
         self.far.say(frames.Nothing(one.number, p64(3)))
         self.assertEqual(first.result(), frames.Nothing(one.number, p64(3)))
 
+    def test_who_is_told_asks_for_nothing(self):
+        """A finaliser, too, that loads in the middle of that: there is nobody
+        to read the answer."""
+        errors = []
+
+        def told(messages):
+            try:
+                self.stream.ask(frames.Load(0, p64(1), p64(9)))
+            except StorageError as error:
+                errors.append(error)
+
+        self.open(told=told)
+        for tid in 1, 2:
+            self.far.say(frames.Invalid(0, p64(tid), p64(7)))
+            until(lambda: len(errors) == tid, 'an error')  # noqa: B023
+        self.stream.check()
+
     def test_completed_in_the_order_of_the_stream(self):
         """Before anything that comes later, and by whoever reads."""
         order = []
@@ -134,6 +154,20 @@ class Streams(TestCase):
             except ClientDisconnected:
                 ended += 1
         self.assertEqual(ended, 1)
+
+    def test_an_interrupt_while_it_waits_for_room(self):
+        """Another thread that waits gets the place."""
+        self.open()
+        numbers = [self.stream.begin() for _ in range(frames.MOST_OPEN)]
+        waiting = []
+        for number in range(2):
+            waiting.append(Thread(self.stream.begin))
+            until(lambda: len(self.stream._room._waiters) > number, 'it waits')
+        interrupt(waiting[0])
+        self.stream.abort(numbers[0])
+        self.far.say(frames.Aborted(self.far.next().number))
+        self.assertRaises(KeyboardInterrupt, waiting[0].result)
+        self.assertTrue(waiting[1].result())
 
     def test_two_full_buffers(self):
         """The server sends, and reads nothing until all of that is taken."""
@@ -184,6 +218,14 @@ class Streams(TestCase):
         with contextlib.suppress(ClientDisconnected):
             sending.result()
         self.assertRaises(ClientDisconnected, self.stream.check)
+
+    def test_it_keeps_no_descriptors(self):
+        before = os.listdir('/proc/self/fd')
+        self.open()
+        self.end()
+        self.far.socket.close()
+        self.assertEqual(len(os.listdir('/proc/self/fd')), len(before))
+        self.stream.end('once more')
 
     def test_the_end_in_the_middle(self):
         self.open()
@@ -241,13 +283,40 @@ class Streams(TestCase):
         self.far.next()
         other = Thread(self.stream.ask, frames.Ping(0))
         self.far.next()
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
-        # It is raised when the thread next runs.
+        interrupt(thread, SystemExit)
         self.far.say(frames.Invalid(0, p64(1), p64(7)))
         self.assertRaises(Unanswered, other.result)
         thread.join(PATIENCE)
         self.assertIn(outcome, ([SystemExit], [Unanswered]))
+
+    def test_an_interrupt_of_any_kind(self):
+        """The handler of a signal may raise what it likes."""
+        self.open()
+        asked, waiting = [], []
+        for _ in range(2):
+            waiting.append(Thread(self.stream.ask, frames.Ping(0)))
+            asked.append(self.far.next().number)
+        interrupt(waiting[1], ZeroDivisionError)
+        self.far.say(frames.Pong(asked[0], z64))
+        waiting[0].result()  # and hands the right to read on
+        self.assertRaises(ZeroDivisionError, waiting[1].result)
+        self.assertRaises(ClientDisconnected, self.stream.check)
+
+    def test_an_interrupt_behind_what_was_received(self):
+        """What is lost then was perhaps a change: nothing is told of later
+        ones."""
+        self.open()
+        waiting = Thread(self.stream.ask, frames.Ping(0))
+        until(lambda: self.stream._reader not in (None, streams._BACKGROUND),
+              'the thread reads')
+        clock = mock.Mock()
+        clock.monotonic.side_effect = itertools.chain(
+            [ZeroDivisionError], itertools.repeat(0))  # of a signal handler
+        with mock.patch.object(streams, 'time', clock):
+            self.far.say(frames.Invalid(0, p64(1), p64(7)))
+            self.assertRaises(ZeroDivisionError, waiting.result)
+        self.assertTrue(self.stream.is_over)
+        self.assertEqual(self.told, [])
 
     def test_silence(self):
         self.open(may_be_silent=.2)
@@ -348,6 +417,7 @@ class StreamsWithoutEpoll(Streams):
         self.addCleanup(near.close)
         self.addCleanup(far.close)
         watch = PollWatch(near)
+        self.addCleanup(watch.close)
         rounds = mock.Mock(wraps=watch._poll)
         self.patch(watch, _poll=rounds)
         waiting = Thread(watch.wait)

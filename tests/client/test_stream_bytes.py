@@ -1,7 +1,5 @@
 """What a server answers on a stream, message by message."""
 
-import os
-
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
@@ -12,8 +10,6 @@ from ..support import begin
 from ..support import oid
 from .talking import Talking
 from .talking import hello
-
-ID = b'id of the commit'
 
 
 class Answers(Talking):
@@ -71,14 +67,6 @@ class Answers(Talking):
         self.assertIsInstance(
             talker.ask(frames.Load(0, oid(9), maxtid)), frames.Missing)
 
-    def test_many_stores(self):
-        talker = self.talk(self.server)
-        number = talker.begin()
-        talker.say(frames.Stores(number, frames.many(
-            [(oid(name), z64, b'%d' % name) for name in range(1, 100)])))
-        self.assertIsInstance(talker.trip(number), frames.Done)
-        self.assertEqual(self.storage.load(oid(42))[0], b'42')
-
     def test_a_conflict(self):
         talker = self.talk(self.server)
         talker.commit({1: b'data'})
@@ -86,14 +74,6 @@ class Answers(Talking):
         self.assertIsInstance(answer, frames.Error)
         self.assertEqual(answer.name, b'ZODB.POSException.ConflictError')
         self.assertEqual(values.decoded(answer.arguments)['oid'], oid(1))
-
-    def test_an_abort(self):
-        talker = self.talk(self.server)
-        number = talker.stored({1: b'data'})
-        talker.vote(number)
-        talker.say(frames.Abort(number))
-        self.assertEqual(talker.next(), frames.Aborted(number))
-        self.assertEqual(self.storage.lastTransaction(), z64)
 
     def test_a_call(self):
         talker = self.talk(self.server)
@@ -111,40 +91,6 @@ class Answers(Talking):
         self.assertEqual(answer.name, b'builtins.TypeError')
         self.assertIsInstance(talker.ask(frames.Ping(0)), frames.Pong)
 
-    def test_what_became_of_a_commit(self):
-        talker = self.talk(self.server)
-        tid = talker.commit({1: b'data'}, id=ID)
-        answer = talker.ask(frames.Ask(0, ID, z64))
-        self.assertEqual(answer[1:], (frames.COMMITTED, tid, b''))
-        answer = talker.ask(frames.Ask(0, os.urandom(16), z64))
-        self.assertEqual(answer.word, frames.NOT_COMMITTED)
-
-    def test_a_later_stream_ends_the_earlier(self):
-        client = os.urandom(16)
-        first = self.talk(self.server, hello(client, 1))
-        number = first.stored({1: b'data'}, id=ID)
-        first.vote(number)
-        second = self.talk(self.server, hello(client, 2))
-        self.assertRaises(ConnectionError, first.next)
-        answer = second.ask(frames.Ask(0, ID, z64))
-        self.assertEqual(answer.word, frames.NOT_COMMITTED)
-        # Its objects are free.
-        second.commit({1: b'data'})
-
-    def test_a_hello_that_was_delayed(self):
-        """It ends nothing."""
-        client = os.urandom(16)
-        self.talk(self.server, hello(client, 1))
-        second = self.talk(self.server, hello(client, 3))
-        delayed = self.talk(self.server, hello(client, 2))
-        self.assertEqual(delayed.welcome.reason, frames.SUPERSEDED)
-        self.assertIsInstance(second.ask(frames.Ping(0)), frames.Pong)
-
-    def test_versions_that_do_not_overlap(self):
-        talker = self.talk(self.server, hello(versions=(8, 9)))
-        self.assertEqual(talker.welcome.reason, frames.OTHER_VERSION)
-        self.assertIn(b'8 to 9', talker.welcome.text)
-
     def test_what_has_changed(self):
         talker = self.talk(self.server)
         first = talker.commit({1: b'data'})
@@ -156,14 +102,6 @@ class Answers(Talking):
             sorted(frames.split(changed)), [oid(2), oid(3)])
         later = self.talk(self.server, hello(tid=b'x' * 8))
         self.assertIsNone(values.decoded(later.welcome.about)['changed'])
-
-    def test_many_transactions_at_once(self):
-        talker = self.talk(self.server)
-        numbers = [talker.stored({name: b'data'}) for name in range(1, 50)]
-        for number in numbers:
-            talker.vote(number)
-        tids = [talker.finish(number).tid for number in numbers]
-        self.assertEqual(tids, sorted(tids))
 
     def test_a_blob_from_behind_its_end(self):
         """An error; more of them than blobs that may be sent at once."""

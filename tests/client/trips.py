@@ -11,12 +11,12 @@ class Trips:
         self.one = self.two = 0
         finished = OurSession._finished
 
-        def counted(session, transaction, resolved, tid, error):
+        def counted(session, ballot, number, resolved, tid, error):
             if tid is not None:
-                if transaction.is_in_one_trip:
+                if ballot.is_in_one_trip:
                     self.one += 1
                 else:
                     self.two += 1
-            finished(session, transaction, resolved, tid, error)
+            finished(session, ballot, number, resolved, tid, error)
 
         test.patch(OurSession, _finished=counted)

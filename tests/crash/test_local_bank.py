@@ -33,10 +33,12 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from fsyncstorage.client.local import LocalReads
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.source import Source
+from fsyncstorage.format.objectmap import MapReader
+from fsyncstorage.local import handedover
 from fsyncstorage.wire import frames
 
 from ..client.talking import Talking
@@ -71,15 +73,15 @@ class LocalAnswers:
 
     def __init__(self, test):
         self.known = self.uncertain = 0
-        load = Source.load_before
+        load = LocalReads.load_before
 
-        def counted(source, *args):
-            answer = load(source, *args)
+        def counted(reads, *args):
+            answer = load(reads, *args)
             self.known += answer is not UNCERTAIN
             self.uncertain += answer is UNCERTAIN
             return answer
 
-        test.patch(Source, load_before=counted)
+        test.patch(LocalReads, load_before=counted)
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
@@ -114,6 +116,16 @@ class Bank(TestCase):
         #: Money was moved so often; each time between so many accounts.
         self.moved, self.involved = 0, 2
         self.answers = LocalAnswers(self)
+        #: Each source that was handed over, and its map.
+        self.sources = []
+        make = handedover.Source
+
+        def made(data_file, object_map, instance, **options):
+            source = make(data_file, object_map, instance, **options)
+            self.sources.append((source, MapReader(object_map, instance)))
+            return source
+
+        self.patch(handedover, Source=made)
         #: The client that finds no server now; and who looks holds this.
         self.held_up, self.looking = None, threading.Lock()
         hello = FsyncClient._hello
@@ -138,19 +150,20 @@ class Bank(TestCase):
         self.server.wait()
 
     def end_life(self, client):
-        """Kill the server; return what the client had of its file."""
-        source = self.source_of(client)
+        """Kill the server; return the map that the client had."""
+        found = self.map_of(client)
         self.kill()
-        return source
+        return found
 
-    @staticmethod
-    def source_of(client):
+    def map_of(self, client):
         local = client._local
-        return local and local.source
+        used = local and local.source
+        return next(
+            (each for source, each in self.sources if source is used), None)
 
-    def is_of_the_file(self, source):
+    def is_of_the_file(self, found):
         """Else a pack has just put another file in its place."""
-        return source is not None and source._map.is_of(os.stat(self.path()))
+        return found is not None and found.is_of(os.stat(self.path()))
 
     def look_at_history(self):
         """Note what is new in the file, and return where each ends.
@@ -165,13 +178,13 @@ class Bank(TestCase):
                         (each.tid, [record.oid for record in each]))
         return ends
 
-    def lose(self, ends, source):
+    def lose(self, ends, found):
         """Cut off some of what the killed server had not made durable; return
         how many transactions."""
-        if not self.is_of_the_file(source):
+        if not self.is_of_the_file(found):
             return 0
         possible = [
-            end for end in ends.values() if end >= source._map.marks()[1]]
+            end for end in ends.values() if end >= found.marks()[1]]
         kept = self.choice.choice(
             possible[:-1] or [os.path.getsize(self.path())])
         os.truncate(self.path(), kept)
@@ -308,8 +321,8 @@ class BankUnderInterval(Bank):
     def stops_in_time(self, client):
         """Else it goes on, until more was committed."""
         self.server.send_signal(signal.SIGSTOP)
-        source = self.source_of(client)
-        if self.is_of_the_file(source) and source._map.marks()[1] < max(
+        found = self.map_of(client)
+        if self.is_of_the_file(found) and found.marks()[1] < max(
                 self.look_at_history().values()):
             return True
         self.server.send_signal(signal.SIGCONT)

@@ -5,6 +5,7 @@ loop, does the jobs that were given to threads, and publishes.
 """
 
 import collections
+import types
 from unittest import mock
 
 from ZEO.StorageServer import StorageStats
@@ -14,6 +15,7 @@ from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.ballot import BytesInMemory
 from fsyncstorage.server.committer import Committer
+from fsyncstorage.server.door import Door
 from fsyncstorage.server.threads import Threads
 from fsyncstorage.storage import AsyncFinish
 
@@ -60,29 +62,19 @@ class Timer:
             self._call()
 
 
-class Client:
+class Session:
     """Whom a ballot belongs to."""
 
-    commit_id = None
+    client_conflict_resolution = False
 
     def __init__(self, name):
         self.log_label = name
-        self.files = 0  # entered and not closed
+        self.server = types.SimpleNamespace(door=Door())
         self.kept = BytesInMemory()
         self.stats = StorageStats()
 
     def timed_out(self, ballot):
         ballot.world.committer.abort(ballot)
-
-    @property
-    def session(self):
-        return self
-
-    def enter_files(self, ballot):
-        self.files += 1
-
-    def files_closed(self, ballot):
-        self.files -= 1
 
 
 class Large(Ballot):
@@ -164,13 +156,13 @@ class World:
     # Ballots
 
     def begin(self, name, records=(), serials={}, small=True):
-        """A ballot of a client, or of one of that name, that stores
+        """A ballot of a session, or of one of that name, that stores
         {number: data}."""
         self._last_id += 1
-        client = name if isinstance(name, Client) else Client(name)
+        session = name if isinstance(name, Session) else Session(name)
         ballot = (Ballot if small else Large)(
-            self.committer.storage, client, self._last_id, b'', b'', {}, None,
-            ' ', False)
+            self.committer.storage, session, self._last_id, b'', b'', {}, None,
+            ' ')
         ballot.world = self
         for number in records:
             self.store(ballot, number, serials.get(number, z64),
@@ -192,11 +184,11 @@ class World:
         return ballot
 
     def ask_vote(self, ballot):
-        name = ballot.client.log_label
+        name = ballot.session.log_label
         self.committer.vote(ballot, lambda result, error: self.told.append(
             (f'vote {name}', result, error)))
 
     def finish(self, ballot):
-        name = ballot.client.log_label
+        name = ballot.session.log_label
         self.committer.finish(ballot, lambda tid, error: self.told.append(
             (f'finish {name}', tid, error)))

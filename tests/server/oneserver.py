@@ -31,6 +31,9 @@ def client_context():
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(*(
+        os.path.join(_CERTIFICATES, name)
+        for name in ('client.pem', 'client_key.pem')))
     return context
 
 
@@ -41,11 +44,15 @@ class OneServerTestCase(TestCase):
     address = '127.0.0.1', 0
     #: Of the server.
     options = {}
+    #: Processes that read.  Without them, clients read over their streams, and
+    #: a test sees and holds up all of it.
+    readers = 0
 
     def setUp(self):
         super().setUp()
         all_is_cached(self)
-        self.storage = self.open(blob_dir=self.path('blobs'))
+        self.storage = self.open(
+            blob_dir=self.path('blobs'), readers=self.readers)
 
     def serve(self, **storages):
         """A server in a thread, of `self.storage` as 1 and of others."""

@@ -9,12 +9,10 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.server import oursession
-from fsyncstorage.server import reader
 from fsyncstorage.wire import frames
 
 from ..support import PATIENCE
 from ..support import oid
-from ..support import until
 from .oneserver import OneServerTestCase
 from .oneserver import client_context
 
@@ -23,7 +21,8 @@ class Reading:
     """A connection of a client of ours on which it only reads, by hand."""
 
     def __init__(self, server, storage='1', instance=None, tls=False,
-                 versions=(frames.LOWEST, frames.HIGHEST)):
+                 versions=(frames.LOWEST, frames.HIGHEST),
+                 preface=frames.PREFACE):
         self.hello = frames.frame(frames.HelloOfAReader(
             0, frames.MAGIC, *versions, instance or server.instance,
             bytes(oursession.MARK), storage.encode()))
@@ -36,6 +35,7 @@ class Reading:
         self.socket = socket.socket(family)
         self.socket.settimeout(PATIENCE)
         self.socket.connect(address)
+        self.socket.sendall(preface)
         if tls:
             self.socket = client_context().wrap_socket(self.socket)
         self.send = self.socket.sendall
@@ -102,6 +102,8 @@ class Reading:
 
 class ReaderTestCase(OneServerTestCase):
 
+    readers = 1
+
     def peer(self, hello=True, **options):
         peer = Reading(self.server, tls=self.tls, **options)
         self.addCleanup(peer.close)
@@ -109,28 +111,21 @@ class ReaderTestCase(OneServerTestCase):
             self.assertIsInstance(peer.meet(), frames.Welcome)
         return peer
 
-    def only_reader(self):
-        one, = self.in_loop(list, self.server.connections)
-        self.assertIsInstance(one.session, reader.Reader)
-        return one
+    def open_readers(self):
+        return self.in_loop(lambda: len(self.server.readers._readers))
 
-    def until_stuck(self, one):
-        """It waits for its peer, and every buffer between them is full."""
-        looks = []
-
-        def nothing_moves():
-            looks.append(self.in_loop(lambda: (
-                one.account.full, self.figures.sent)))
-            return looks[-1][0] and looks[-10:] == 10 * looks[-1:]
-
-        until(nothing_moves, 'the reader is stuck')
+    def process(self):
+        """The pid of the only process that reads."""
+        process, = self.in_loop(list, self.server.readers._processes)
+        return process._child.pid
 
     def open_blobs(self):
-        """The files of blobs that this process has open."""
-        found = []
-        for number in os.listdir('/proc/self/fd'):
+        """The files of blobs that the process has open."""
+        found, directory = [], f'/proc/{self.process()}/fd'
+        for number in os.listdir(directory):
             with contextlib.suppress(FileNotFoundError):
-                name = os.readlink(f'/proc/self/fd/{number}')
-                if name.startswith(self.path('blobs')):
+                name = os.readlink(f'{directory}/{number}')
+                if name.startswith(self.path('blobs')) and (
+                        not name.endswith('.layout')):
                     found.append(name)
         return found

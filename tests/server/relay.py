@@ -93,6 +93,8 @@ class _Connection:
 
     def kind(self, way, message):
         if way not in self._greeted:
+            if frames.is_preface(bytes(message)):
+                return 'preface'
             self._greeted.add(way)
             if way is DOWN:
                 return 'greeting'
@@ -360,7 +362,7 @@ class Relays:
 
 def _language(hello):
     body = _body(hello)
-    if not frames.is_hello(body):
+    if frames.MAGIC not in body:
         return ZEO
     is_stream = isinstance(frames.taken(body), frames.Hello)
     return STREAM if is_stream else READER

@@ -9,6 +9,8 @@ import threading
 import unittest
 from unittest import mock
 
+from ZODB.MappingStorage import MappingStorage
+
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import MapReader
 from fsyncstorage.server import handout
@@ -258,7 +260,9 @@ class Offered(Talking):
     def test_not_by_default(self):
         about, _ = self.about(self.open())
         self.assertIsNone(about)
-        self.assertFalse(os.path.exists(self.path('Data.fs.local')))
+        # It is for the processes of the server alone.
+        self.assertEqual(
+            stat.S_IMODE(os.stat(self.path('Data.fs.local')).st_mode), 0o600)
 
     def test_not_of_a_read_only_storage(self):
         self.open().close()
@@ -281,7 +285,7 @@ class Offered(Talking):
         storage = self.open('d' * 100 + '/Data.fs', local_reads=True)
         with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
             self.assertIsNone(handout.offered(storage))
-        self.assertIn('no local reads: the name has', logs.output[0])
+        self.assertIn('for clients: the name has', logs.output[0])
 
     def test_not_any_more_where_oids_lie_too_far_apart(self):
         storage = self.open(local_reads=True)
@@ -297,8 +301,8 @@ class Offered(Talking):
         self.assertIsNone(self.offered_to(self.talk(server)))
 
     def test_its_descriptors_are_set_aside(self):
-        _, server = self.about(self.open(local_reads=True))
-        _, without = self.about(self.open('other'))
+        _, server = self.about(self.open())
+        _, without = self.about(MappingStorage())
         # (In each of them, one client is connected.)
         self.assertEqual(
             without.door._left - server.door._left,

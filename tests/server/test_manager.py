@@ -1,13 +1,11 @@
-"""What the service manager is told, and the sockets that it passes."""
+"""What the service manager is told."""
 
 import contextlib
 import os
 import signal
 import socket
 import struct
-import sys
 import threading
-import warnings
 from unittest import mock
 
 from fsyncstorage.server import manager
@@ -144,73 +142,21 @@ class Asked(TestCase):
                 self.assertEqual(self.every(**environment), every)
 
 
-class Passed(TestCase):
-
-    def test_what_is_no_listening_socket(self):
-        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        connected, other = socket.socketpair()
-        with datagrams, connected, other, open(os.devnull) as file:
-            for made in (datagrams, connected, file):
-                self.check_refused(made)
-
-    def check_refused(self, made):
-        """Where the manager puts the first one."""
-        descriptor = os.dup(made.fileno())
-        with self.subTest(made), warnings.catch_warnings(), \
-                mock.patch.object(manager, 'FIRST', descriptor):
-            warnings.simplefilter('ignore', ResourceWarning)
-            with self.assertRaisesRegex(
-                    ValueError, 'passed to listen on, is no'):
-                manager.passed({
-                    'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'})
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-
-
-# What systemd does between `fork` and `exec`: the descriptor gets its number.
-START = """\
-import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
 class AsAService(Commands):
 
     level = 2
 
-    def start_with(self, listening, hears):
-        self.options['env']['NOTIFY_SOCKET'] = hears.name
-        self.options['pass_fds'] = [listening.fileno()]
-        said = []
-
-        def is_up():
-            said.append(hears.hear_from(0))
-            return said[-1][0] is not None
-
-        process = self.start(
-            [sys.executable, '-c', START, str(listening.fileno()),
-             *SCRIPTS['fsync-runzeo'], '-C', self.path('zeo.conf')], is_up)
-        # The process that was started serves, and no child of it.
-        self.assertEqual(said[-1], ('READY=1', process.pid), self.said())
-        return process
-
-    def test_a_socket_that_outlives_the_server(self):
+    def test_the_process_that_was_started_serves(self):
+        """And no child of it."""
         with open(self.path('zeo.conf'), 'w') as file:
             file.write(CONFIG.format(self.directory, '').replace(
                 '127.0.0.1:0', self.path('socket')))
         hears = FakeManager(self)
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(self.path('socket'))
-            listening.listen()
-            for _ in range(2):
-                server = self.start_with(listening, hears)
-                self.assertTrue(answers(self.path('socket')))
-                server.send_signal(signal.SIGTERM)
-                self.assertEqual(server.wait(PATIENCE), 0, self.said())
-                self.assertEqual(
-                    hears.hear_from(), ('STOPPING=1', server.pid))
-                # Who comes now waits for the next one.
-                with socket.socket(socket.AF_UNIX) as early:
-                    early.connect(self.path('socket'))
+        self.options['env']['NOTIFY_SOCKET'] = hears.name
+        server = self.start(
+            [*SCRIPTS['fsync-runzeo'], '-C', self.path('zeo.conf')],
+            lambda: answers(self.path('socket')))
+        self.assertEqual(hears.hear_from(), ('READY=1', server.pid))
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(PATIENCE), 0, self.said())
+        self.assertEqual(hears.hear_from(), ('STOPPING=1', server.pid))

@@ -283,6 +283,17 @@ class BadInput(StreamTestCase):
                       'it is committed')
                 self.again()
 
+    def test_values_of_many_parts(self):
+        """The loop decodes no more of them than of a stock client's."""
+        for many in [None] * 10_000, [[] for _ in range(100)]:
+            number = self.stream.begin(extension=values.encoded({'': many}))
+            self.assertIsInstance(self.stream.vote(number), frames.Error)
+            with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                self.stream.say(frames.Call(
+                    1, b'iterator_gc', values.encoded((many,))))
+                self.check_ended()
+            self.again()
+
     def test_a_trip_in_the_middle_of_a_blob(self):
         number = self.stream.begin()
         self.stream.say(frames.BlobBegin(number))
@@ -407,6 +418,18 @@ class Hellos(StreamTestCase):
         stream = self.talk(self.server, hello(versions=(1, 9)))
         self.assertEqual(stream.welcome.version, frames.HIGHEST)
 
+    def test_what_has_changed_takes_too_long(self):
+        """The client is welcomed, and drops its cache."""
+        tid = self.stream.trip(self.stream.stored({1: b'x'})).tid
+        self.stream.trip(self.stream.stored({2: b'x'}))
+        self.patch(self.service, invalidations_since=lambda tid: None,
+                   young_enough=lambda tid: True)
+        for seconds, changed in (oursession.WELCOME_WITHIN, oid(2)), (0, None):
+            self.patch(oursession, WELCOME_WITHIN=seconds)
+            stream = self.talk(self.server, hello(tid=tid))
+            about = values.decoded(stream.welcome.about)
+            self.assertEqual(about['changed'], changed)
+
     def test_a_storage_that_there_is_not(self):
         refused = self.refused(hello(storage=b'other\xff'))
         self.assertEqual(refused.reason, frames.UNKNOWN_STORAGE)
@@ -449,19 +472,23 @@ class Hellos(StreamTestCase):
         self.ping(second)
 
     def test_no_descriptors_are_left(self):
-        self.server.door._left = door.STREAM - 1
-        with self.assertLogs('fsyncstorage.server', 'ERROR') as logs, \
-                self.assertRaises(ConnectionError):
-            self.talk(self.server, hello(self.client, 2))
+        self.server.door._left = door.CLIENT - 1
+        with self.assertLogs('fsyncstorage.server', 'ERROR') as logs:
+            newer = self.talk(self.server, hello(self.client, 2))
+        self.assertEqual(newer.welcome, frames.Refused(
+            0, frames.TOO_MANY, b'no descriptors are left'))
         self.assertIn('no descriptors are left', logs.output[0])
+        self.assertRaises(ConnectionError, newer.next)
         until(lambda: not self.server.connections, 'both are gone')
         self.assertEqual(self.service.streams._open, {})
 
     def test_one_of_a_number_that_was_there(self):
-        """It ends nothing; when the stream has gone, it is welcome."""
-        self.assertEqual(
-            self.refused(hello(self.client, 1)).reason, frames.SUPERSEDED)
-        self.ping()
+        """Or of a lower one: it was delayed, and ends nothing.  When the
+        stream has gone, it is welcome."""
+        for number in 0, 1:
+            self.assertEqual(self.refused(
+                hello(self.client, number)).reason, frames.SUPERSEDED)
+            self.ping()
         self.stream.close()
         until(lambda: not self.service.sessions, 'it has gone')
         self.ping(self.talk(self.server, hello(self.client, 1)))
@@ -497,7 +524,7 @@ class Trouble(StreamTestCase):
         self.check_nothing_is_left()
 
     def fails_before_its_vote(self):
-        return self.assertLogs('fsyncstorage.server.oursession', 'ERROR')
+        return self.assertLogs('fsyncstorage.server.session', 'ERROR')
 
     def test_operations_that_fail(self):
         for message in (
@@ -556,7 +583,7 @@ class Trouble(StreamTestCase):
         until(lambda: self.server.door._left == left, 'given back')
         self.begin_a_blob()
         self.stream.close()
-        until(lambda: self.server.door._left == left + door.STREAM, 'gone')
+        until(lambda: self.server.door._left == left + door.CLIENT, 'gone')
 
     def test_no_descriptors_are_left(self):
         self.ping()
@@ -767,15 +794,35 @@ class Ends(StreamTestCase):
             with self.subTest(is_settled=is_settled):
                 number = self.voted({1 + is_settled: record()})
                 session = self.session()
-                transaction = session._transactions[number]
+                voted = session._ballots[number]
                 if is_settled:
-                    self.in_loop(lambda: transaction.finished(None))
+                    self.in_loop(lambda: session.settled(voted))
                 else:
-                    transaction.ballot.state = ballot.FINISHING
+                    voted.state = ballot.FINISHING
                 self.in_loop(session.say_goodbye, session.connection.close)
                 self.assertRaises(ConnectionError, self.stream.next)
-                transaction.ballot = None
                 self.again()
+
+    def test_of_a_client_that_has_asked_for_much(self):
+        """What nobody waits for any more is not done."""
+        go_on, done = threading.Event(), []
+        self.addCleanup(go_on.set)
+
+        def load(oid, tid):
+            go_on.wait(PATIENCE)
+            done.append(oid)
+
+        self.patch(self.storage, loadBefore=load)
+        self.patch(self.service, load_cached=None)
+        self.stream.say(*(frames.Load(number, oid(1), maxtid)
+                          for number in range(1, 101)))
+        readers = self.service.readers
+        until(lambda: readers.waiting + readers.busy == 100, 'all are here')
+        self.stream.close()
+        until(lambda: not self.service.sessions, 'it has left')
+        go_on.set()
+        until(lambda: not readers.waiting + readers.busy, 'the rest is done')
+        self.assertLess(len(done), 50)
 
     def test_of_a_client_that_does_not_read(self):
         """What it has voted does not wait for what nobody takes."""

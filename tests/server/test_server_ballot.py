@@ -19,7 +19,7 @@ from fsyncstorage.wire import frames
 from ..support import TestCase
 from ..support import oid
 from ..support import under_way
-from .byhand import Client
+from .byhand import Session
 from .serving import record
 
 
@@ -31,10 +31,10 @@ class Ballots(TestCase):
         super().setUp()
         self.storage = self.open(blob_dir=self.path('blobs'))
 
-    def ballot(self, storage=None, client=None):
+    def ballot(self, storage=None, session=None):
         ballot = Ballot(
-            storage or self.storage, client or Client('one'), 1, b'user',
-            b'description', None, None, ' ', False)
+            storage or self.storage, session or Session('one'), 1, b'user',
+            b'description', None, None, ' ')
         self.addCleanup(ballot.forget)
         self.addCleanup(ballot.withdraw)
         return ballot
@@ -111,8 +111,8 @@ class Ballots(TestCase):
         self.assertEqual(module.kept.memory_only, before)
 
     def of_one_client(self, number):
-        client = Client('one')
-        return [self.ballot(client=client) for _ in range(number)]
+        session = Session('one')
+        return [self.ballot(session=session) for _ in range(number)]
 
     def fill(self, ballots):
         for number, ballot in enumerate(ballots):

@@ -284,6 +284,18 @@ class OtherStorages(ByHand):
             'vote a', ('finish a', 'OSError'), 'vote b'])
         self.committer.abort(b)
 
+    def test_nothing_is_left_of_what_has_ended(self):
+        """Peers may begin and end transactions for ever."""
+        a, b, c = (self.vote(name, {number: b'x'})
+                   for number, name in enumerate('abc', 1))
+        self.world.settle()
+        self.finish(a)
+        self.world.settle()
+        for each in b, c:
+            self.committer.abort(each)
+            self.world.settle()
+        self.assertEqual(self.committer.storage._begun, {})
+
 
 class Room(ByHand):
 
@@ -342,20 +354,17 @@ class Room(ByHand):
             self.committer.abort(ballot)
         self.world.settle()
 
-    def test_an_undo_is_a_giant_until_it_is_voted(self):
-        """It may take more memory than anybody knows; but then others need
-        not wait for its end, if there is room for it beside them."""
+    def test_an_undo_is_a_giant(self):
+        """It may take more memory than anybody knows."""
         self.stored({1: b'x'})
         self.stored({2: b'x'})
-        ids = [each['id'] for each in self.storage.undoLog(0, 2)]
         undos = []
-        for name, id in zip('ab', ids):
+        for name, log in zip('ab', self.storage.undoLog(0, 2)):
             undos.append(self.begin(name))
-            undos[-1].undoa(id)
+            undos[-1].undoa(log['id'])
             self.world.ask_vote(undos[-1])
-        self.assertEqual(self.states(*undos), [VOTING, OUTSIDE])
-        self.world.settle()
-        self.assertEqual(self.states(*undos), [VOTED, VOTED])
-        for ballot in undos:
-            self.committer.abort(ballot)
+        for undo, states in zip(undos, ([VOTED, OUTSIDE], [OVER, VOTED])):
+            self.world.settle()
+            self.assertEqual(self.states(*undos), states)
+            self.committer.abort(undo)
         self.world.settle()

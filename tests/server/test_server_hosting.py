@@ -25,6 +25,7 @@ from fsyncstorage.server.connection import greeting
 from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
 from fsyncstorage.wire import frames
+from fsyncstorage.wire import values
 from perf.zeowire import call
 
 from ..client.talking import Talking
@@ -36,7 +37,6 @@ from ..support import Thread
 from ..support import all_is_cached
 from ..support import oid
 from ..support import until
-from .reading import Reading
 from .serving import record
 from .test_manager import SHORT
 from .test_manager import FakeManager
@@ -59,11 +59,10 @@ class NodeServed(Talking):
         self.zeo = self.connect(self.server)
         self.zeo.commit({1: record()})
 
-    def reading(self):
-        reading = Reading(self.server)
-        self.addCleanup(reading.close)
-        self.assertIsInstance(reading.meet(), frames.Welcome)
-        return reading
+    def test_no_process_reads(self):
+        """One that was frozen could answer when another node leads."""
+        stream = self.talk(self.server)
+        self.assertIs(values.decoded(stream.welcome.about)['readers'], False)
 
 
 class Silence(NodeServed):
@@ -98,14 +97,13 @@ class Silence(NodeServed):
 
     def test_those_that_ask_nothing(self):
         """They may read from their caches."""
-        reading, stream = self.reading(), self.talk(self.server)
+        stream = self.talk(self.server)
         other = self.connect(self.server)
         self.hosting = Hosting(Manager({}), '1')
         self.hosting.be_silent(True)  # there is no server yet
         self.hosting.server = self.server
         self.hosting.be_silent(True)
         other.wait_for_end()
-        self.assertEqual(reading.rest(), [])
         self.assertRaises(ConnectionError, stream.next)
         # Others wait until there is an answer.
         connecting = Thread(self.connect, self.server)
@@ -145,9 +143,9 @@ class Silence(NodeServed):
             return answer
 
         service.load_cached = load
-        reading = self.reading()
-        reading.ask_to_load(1)
-        self.assertEqual(reading.rest(), [])
+        stream = self.talk(self.server)
+        stream.ask_to_load(1)
+        self.assertRaises(ConnectionError, stream.next)
 
 
 class HangingUp(NodeServed):
@@ -158,14 +156,13 @@ class HangingUp(NodeServed):
         done.wait()
 
     def test_all_connections_end_behind_what_was_answered(self):
-        reading, stream = self.reading(), self.talk(self.server)
+        stream = self.talk(self.server)
         tid = self.connect(self.server).commit({2: record()})
         self.hang_up()
         self.zeo.wait_for_end()
         self.assertEqual(stream.next().tid, tid)  # it was announced
         # Without a goodbye: what is finishing may be committed.
         self.assertRaises(ConnectionError, stream.next)
-        self.assertEqual(reading.rest(), [])
         with self.assertRaises(ConnectionError):
             socket.create_connection(self.server.addr)
 
@@ -326,17 +323,10 @@ class Refused(RunnerTestCase):
             '%import fsyncstorage\n<zeo>\naddress 127.0.0.1:0\n</zeo>'
             + ''.join(self.NODE.format(name, self.directory)
                       for name in names))
-        return hosting.refuse_unless_possible(
-            realized('-C', str(config)).storages, self.passed)
-
-    passed = ()
+        return hosting.refuse_two_nodes(
+            realized('-C', str(config)).storages)
 
     def test_two_nodes(self):
         with self.assertRaisesRegex(ValueError, 'one, two are nodes'):
             self.runner_of('one', 'two')
         self.runner_of('one')
-
-    def test_sockets_that_are_passed(self):
-        self.passed = ['a socket']
-        with self.assertRaisesRegex(ValueError, 'LISTEN_FDS'):
-            self.runner_of('one')

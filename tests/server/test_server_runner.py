@@ -34,6 +34,10 @@ CONFIG = """
 </fsyncstorage>
 """
 
+#: The signals that end a server, and the status that it has then: as stock's,
+#: it is started again after a SIGHUP.
+ENDS = {signal.SIGTERM: 0, signal.SIGINT: 0, signal.SIGHUP: 1}
+
 
 class RunnerTestCase(TestCase):
 
@@ -127,41 +131,53 @@ class Signals(RunnerTestCase):
     def test_one_that_comes_while_storages_are_opened(self):
         """That may take long, and process 1 of a container ignores what has no
         handler."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        runner = self.runner()
-        with mock.patch.object(
-                ZEOServer, 'open_storages',
-                lambda runner: signal.raise_signal(signal.SIGTERM)), \
-                mock.patch.object(ZEOServer, 'setup_default_logging'), \
-                mock.patch.object(
-                    Runner, 'create_server', side_effect=AssertionError), \
+        for number, status in ENDS.items():
+            signal.signal(number, signal.SIG_IGN)
+            runner = self.runner()
+            with self.subTest(number), mock.patch.object(
+                    ZEOServer, 'open_storages',
+                    lambda _, number=number: signal.raise_signal(number)), \
+                    mock.patch.object(
+                        Runner, 'create_server', side_effect=AssertionError):
+                self.check_ends(runner, status)
+
+    def check_ends(self, runner, status):
+        with mock.patch.object(ZEOServer, 'setup_default_logging'), \
                 self.assertRaises(SystemExit) as ended:
             runner.main()
-        self.assertEqual(ended.exception.code, 0)
+        self.assertEqual(ended.exception.code, status)
         self.assertFalse(self.pid_file.exists())
 
-    def check_one_that_comes_behind_the_end(self, number):
-        """The server is closed, and its pid file is still there."""
-        runner = self.runner()
-        create, close = runner.create_server, runner.close_server
+    def when_it_serves(self, runner, number):
+        """A patch: it gets this signal."""
+        create = runner.create_server
 
         def create_and_end():
             create()
             runner.server.acceptor.event_loop.call_soon(
-                signal.raise_signal, signal.SIGTERM)
+                signal.raise_signal, number)
+
+        return mock.patch.object(runner, 'create_server', create_and_end)
+
+    def test_one_that_comes_while_it_serves(self):
+        for number, status in ENDS.items():
+            runner = self.runner()
+            with self.subTest(number), self.when_it_serves(runner, number):
+                self.check_ends(runner, status)
+
+    def check_one_that_comes_behind_the_end(self, number):
+        """The server is closed, and its pid file is still there."""
+        runner = self.runner()
+        close = runner.close_server
 
         def close_and_be_told():
             close()
             self.assertTrue(self.pid_file.exists())
             signal.raise_signal(number)
 
-        with mock.patch.object(ZEOServer, 'setup_default_logging'), \
-                mock.patch.object(runner, 'create_server', create_and_end), \
-                mock.patch.object(runner, 'close_server', close_and_be_told), \
-                self.assertRaises(SystemExit) as ended:
-            runner.main()
-        self.assertEqual(ended.exception.code, 0)
-        self.assertFalse(self.pid_file.exists())
+        with self.when_it_serves(runner, signal.SIGTERM), \
+                mock.patch.object(runner, 'close_server', close_and_be_told):
+            self.check_ends(runner, 0)
 
     def test_the_rotation_of_the_log_behind_the_end(self):
         with self.assertLogs('', 'WARNING') as logged:

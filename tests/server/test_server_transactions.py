@@ -244,7 +244,7 @@ class TimedOut(Served):
                 slow.vote({1: b'never'})
                 late, = service.committer.ballots()
                 server.acceptor.event_loop.call_soon_threadsafe(
-                    late.client.timed_out, late)
+                    late.session.timed_out, late)
                 slow.ping()
                 self.assertEqual(len(logs.records), 1)
                 other.commit({number: b'x'})
@@ -271,7 +271,8 @@ class TimedOut(Served):
         disk.wait_for_sync()
         peer.ping()
         session, = service.sessions
-        self.assertIsNone(session._ballot.timer)
+        ballot, = session._ballots.values()
+        self.assertIsNone(ballot.timer)
         disk.release_syncs()
         peer.answer(finish)
         self.assertEqual(peer.load(1)[0], b'x')
@@ -305,7 +306,8 @@ class Closing(Served):
         peer.send_blob(1, b'a blob')
         peer.begin_blob(b'half of another')
         peer.ping()
-        shutil.copytree(self.path('home'), self.path('killed'))
+        shutil.copytree(self.path('home'), self.path('killed'),
+                        ignore=shutil.ignore_patterns('*.local'))
         received = self.path('killed/blobs/tmp')
         self.assertEqual(len(os.listdir(received)), 2)
         self.open('killed/Data.fs', blob_dir=self.path('killed/blobs'))

@@ -23,7 +23,6 @@ import transaction
 import ZEO
 from ZODB.FileStorage.FileStorage import packed_version
 
-from fsyncstorage.server import listening
 from fsyncstorage.server.runzeo import Options
 from perf.ports import free_port
 
@@ -37,7 +36,6 @@ from ..support import PATIENCE
 
 EXAMPLES = pathlib.Path(__file__).parents[1].with_name('examples')
 UNIT = EXAMPLES / 'systemd' / 'fsyncstorage.service'
-ADDRESS = EXAMPLES / 'systemd' / 'fsyncstorage.socket'
 CONTAINERFILE = EXAMPLES / 'container' / 'Containerfile'
 
 #: Where the unit has the configuration, which is examples/zeo/zeo.conf.
@@ -65,9 +63,8 @@ class Unit(Commands):
         program = settings(UNIT.read_text())['ExecStart'].split()[0]
         with open(unit, 'w') as file:
             file.write(UNIT.read_text().replace(program, sys.executable))
-        address = shutil.copy(ADDRESS, self.directory)
         found = subprocess.run(
-            ['systemd-analyze', 'verify', '--man=no', unit, address],
+            ['systemd-analyze', 'verify', '--man=no', unit],
             capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((found.returncode, found.stderr), (0, ''))
 
@@ -77,21 +74,6 @@ class Unit(Commands):
             (said['Type'], said['NotifyAccess'], said['TimeoutStartSec']),
             ('notify', 'main', 'infinity'))
         self.assertGreaterEqual(int(said['WatchdogSec']), 10)
-
-    def test_the_address_is_that_of_the_configuration(self):
-        said = settings(ADDRESS.read_text())
-        self.assertIn(f"address {said['ListenStream']}\n",
-                      (EXAMPLES / 'zeo' / 'zeo.conf').read_text())
-        self.assertEqual(int(said['Backlog']), listening.BACKLOG)
-        self.assertEqual(ADDRESS.stem, UNIT.stem)
-
-    def test_how_the_address_is_installed(self):
-        """systemd refuses a socket whose service runs."""
-        commands = re.findall(
-            r'^#     systemctl (.*)$', ADDRESS.read_text(), re.MULTILINE)
-        self.assertEqual(commands, [
-            'daemon-reload', f'stop {UNIT.stem}',
-            f'enable --now {ADDRESS.name}', f'start {UNIT.stem}'])
 
     def test_it_syncs(self):
         """Its filter of system calls takes no sync away."""

@@ -10,12 +10,18 @@ import re
 import subprocess
 import sys
 
+from App.ApplicationManager import AltDatabaseManager
+from ZEO.ClientStorage import ClientStorage
+from ZODB.DB import DB
+
+from fsyncstorage.client.storage import FsyncClient
 from perf.ports import free_port
 
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..commands import answers
 from ..often import often
+from ..server.serving import Served
 from .zopes import EXAMPLE
 from .zopes import USER
 from .zopes import Load
@@ -131,3 +137,24 @@ class OverTheClient(Site):
         return self.start(
             [*SCRIPTS['fsync-runzeo'], '-C', 'zeo.conf'],
             lambda: answers(self.path('socket')))
+
+
+class ControlPanel(Served):
+
+    ASKED = 'db_name', 'db_size', 'database_size', 'cache_size'
+
+    def shown(self, client):
+        db = DB(client)
+        self.addCleanup(db.close)
+        panel = AltDatabaseManager()
+        with db.transaction() as connection:
+            panel._p_jar = connection
+            return {name: getattr(panel, name)() for name in self.ASKED}
+
+    def test_it_shows_what_it_shows_of_a_client_of_zeo(self):
+        """(Plone's asks for the same.)"""
+        server = self.serve()
+        stock, ours = (self.shown(make(server.addr, name='a name'))
+                       for make in (ClientStorage, FsyncClient))
+        self.assertEqual(ours['db_name'], 'a name (connected)')
+        self.assertEqual(ours, stock)

@@ -400,7 +400,7 @@ class HostileMaps(TestCase):
     def test_another_format(self):
         self.check_refused(self.memory(MAGIC=5), 'not an object map')
         self.check_refused(
-            self.memory(MAGIC=layout.MAGIC_WORD + 1), 'a map of version 3')
+            self.memory(MAGIC=layout.MAGIC_WORD + 1), 'a map of version 4')
 
     def test_another_length(self):
         self.check_refused(self.memory(CAPACITY=1024), 'its length')

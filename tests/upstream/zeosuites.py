@@ -118,7 +118,7 @@ OF_THE_CLIENT_ALONE = {
 }
 
 LONG_DOCTESTS = {
-    # test_client_cache_faults has kills.
+    # test_cachefile has kills.
     'ZEO.tests.test_cache.cache_trace_analysis',
     'ZEO.tests.test_cache.kill_does_not_cause_cache_corruption',
     'ZEO.tests.testConnection.invalidations_while_connecting',

@@ -12,7 +12,6 @@
       |     Stream (stream)     one connection, used by several threads; watch
       |                         wakes its background reader
       |       TLSConnection (tlsconnection)   read and written concurrently
-      |       sockets           what the system does for a connection
       |-- Reads (reads)         loads, prefetches and blobs from one server
       |     Readers (readers)   connections for reading alone
       |     Prefetches (prefetching)  requests in one write, replies read later
@@ -21,7 +20,6 @@
       |     CacheFile (cachefile)     the file: a log, a ring of segments
       |-- BlobCache (blobs/)    blob files, and how much they may take
       |-- LocalReads (local)    loads from the file of a server on this machine
-      |     LocalBlobs (localblobs)   blobs of such a server
       |     LocalCounts (localcounts)     how many these were, and how fast
       |-- Transactions (iterating)    iterators at the server
       |-- Packs (packs)         what our server tells of packs

@@ -160,10 +160,10 @@ class Cache:
         return None
 
     def _read(self, position, oid):
-        record = self._file.read(position)
-        if record is None or record[2] != DATA or record[3] != oid:
+        found = self._file.revision(position, oid)
+        if found is None:
             raise OSError(f'{oid.hex()} is not where it was written')
-        return record[6], record[4]
+        return found
 
     # What changes
 

@@ -44,6 +44,8 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
+from .. import core
+
 logger = logging.getLogger(__name__)
 
 #: What our file begins with, of any version; the version; bytes of a segment.
@@ -201,6 +203,18 @@ class CacheFile:
             return None
         body = checked[HEAD.size - CHECK:]
         return check, previous, kind, oid, serial, end, body
+
+    def revision(self, position, oid):
+        """Data and serial of this object, as DATA at that position has them;
+        None: it has not."""
+        if core.cached is not None and position < self._tail_at:
+            return core.cached(
+                self._file.fileno(), self._place(position),
+                position % MODULUS, self.longest, oid)
+        record = self.read(position)
+        if record is None or record[2] != DATA or record[3] != oid:
+            return None
+        return record[6], record[4]
 
     def _bytes_at(self, position, size, ahead):
         """A block that has so many bytes from there on, unless the file ends

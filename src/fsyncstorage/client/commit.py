@@ -43,6 +43,8 @@ OVERHEAD = 100
 MOST_IN_A_FRAME = 1 << 15
 # Bytes of a blob in one message.
 PIECE_OF_A_BLOB = 1 << 16
+# Seconds that it waits for others of this client before that is logged.
+SILENT_WAIT = 1
 # Bytes of objects that go into the cache when they are written.
 KEPT = 4 << 20
 
@@ -58,8 +60,6 @@ class Transaction:
     #: The oids whose conflicts the server has resolved in a trip; None: not
     #: known, because the answer was lost.
     resolved = ()
-    #: Its finish was asked for.
-    is_finishing = False
     #: The thread that has asked for it no longer waits.
     is_left = False
     #: What finishes it together with its vote; None: it goes in two trips.
@@ -133,10 +133,20 @@ class Transaction:
         self._is_whole = False
         begin = ()
         if self.number is None:
-            self.number = self.stream.begin()
+            self.number = self._new_number()
             begin = self._begin._replace(number=self.number),
         messages, self._messages, self._size = self._messages, [], 0
         return [*begin, *self._numbered(messages)]
+
+    def _new_number(self):
+        number = self.stream.begin(SILENT_WAIT)
+        if number is None:
+            logger.warning(
+                '%s: a commit waits until another one ends: %s are open, as'
+                ' many as a server takes of a client', self._client.name,
+                frames.MOST_OPEN)
+            number = self.stream.begin()
+        return number
 
     def _numbered(self, messages):
         """Stores that follow each other share a frame."""
@@ -189,14 +199,16 @@ class Transaction:
         if answer.__class__ in (frames.Voted, frames.Done):
             return frames.split(answer.oids)
         if answer.__class__ is frames.Conflicts:
-            self.is_finishing = False
-            return values.decoded(answer.conflicts, list)
+            conflicts = values.decoded(answer.conflicts, list)
+            if set(map(type, conflicts)) != {dict}:
+                raise frames.PeerError('conflicts that are none')
+            return conflicts
         raise exception(answer)
 
     def _asked_to_finish(self, kind, f, before=()):
         """The answer; None: it was lost, and the transaction is kept."""
         self._f = f
-        self.is_finishing = True
+        self.is_left = False  # again, after conflicts of an earlier trip
         try:
             try:
                 return self.stream.ask(
@@ -210,8 +222,10 @@ class Transaction:
             # After this one, an application would retry.
             raise StorageError(f'it is committed, as {self.tid.hex()}, and'
                                f' after that: {error!r}') from error
-        except BaseException as error:
-            if not isinstance(error, Exception) and self.tid is None:
+        except (OutcomeUnknown, frames.CallerError):
+            raise
+        except BaseException:  # the handler of a signal may raise anything
+            if self.tid is None:
                 logger.warning(
                     '%s: a thread was interrupted while its commit was under'
                     ' way: the server may keep it', self._client.name)
@@ -225,11 +239,13 @@ class Transaction:
         """Return what `f` has raised, or None."""
         if answer.__class__ is not frames.Done:
             return None
-        resolved = frames.split(answer.oids)
-        self.resolved, self.tid = resolved, answer.tid
-        for oid in resolved:  # the new states are not known here
+        self.resolved = frames.split(answer.oids)
+        for oid in self.resolved:  # the new states are not known here
             self.written[oid] = None
-        return self._client.committed(self, answer)
+        failed = self._client.committed(self, answer)
+        # Not before: if this thread is interrupted, the one that waits asks.
+        self.tid = answer.tid
+        return failed
 
     def tell(self, tid):
         """Call `f`, under the lock of the cache; return what it raises.

@@ -141,6 +141,8 @@ class Commits(ConflictResolvingStorage):
         transaction = self._begun(txn, 'tpc_vote')
         try:
             return self._vote(transaction)
+        except frames.PeerError as error:
+            raise transaction.stream.not_understood(error) from error
         except ConflictError as error:
             # Perhaps this client has missed an invalidation, and has a state
             # in its cache that is none: then the next try does better.

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import frames
-from .sockets import keep_alive
+from ..wire.keepalive import keep_alive
 from .tlsconnection import TLSConnection
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,10 @@ FIRST_TRY, LONGEST_TRY = 1, 10
 # Seconds for each of TLS, the greeting and the welcome; a cache may be looked
 # up.
 WELCOME_WITHIN = 30
+# Seconds without an answer of the other machine, after which the system ends a
+# connection.  A server of ours may leave a large frame in the system until it
+# has room for it (`server.incoming`).
+MACHINE_GONE = 75
 # Seconds after the first round in vain, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
 # Seconds from one look for a server where this client may write to the next.
@@ -78,10 +82,12 @@ def _ignore(connection):
     """Nobody ends it while it is being opened."""
 
 
-def _greeted(address, ssl, hostname, within, begun, greets_within):
+def _greeted(address, ssl, hostname, within, begun, greets_within,
+             preface=b''):
     """The connection, its inbox, and what the server has said."""
     try:
-        connection = _connected(address, ssl, hostname, within, begun)
+        connection = _connected(
+            address, ssl, hostname, within, begun, preface)
     except (OSError, UnicodeError) as error:  # of the host's name, too
         raise NoServer(str(error)) from error
     try:
@@ -104,9 +110,11 @@ def opened(address, ssl, hostname, hello, within, begun=_ignore):
     `begun(connection)` is called as soon as the machine has answered: another
     thread may then end the connection by `shutdown`.
     """
+    reads = hello.__class__ is frames.HelloOfAReader
     # A server that hangs must not keep the client from the next address.
     connection, inbox, said = _greeted(
-        address, ssl, hostname, within, begun, within)
+        address, ssl, hostname, within, begun, within,
+        frames.PREFACE if reads else b'')
     try:
         connection.sendall(frames.frame(hello))
         inbox.longest = frames.LONGEST
@@ -146,7 +154,7 @@ def _next(connection, inbox, within):
     return body
 
 
-def _connected(address, ssl, hostname, within, begun):
+def _connected(address, ssl, hostname, within, begun, preface):
     if isinstance(address, str):
         connection = socket.socket(socket.AF_UNIX)
     else:
@@ -157,10 +165,12 @@ def _connected(address, ssl, hostname, within, begun):
         connection.settimeout(within)
         if isinstance(address, str):
             connection.connect(address)
+            connection.sendall(preface)
             begun(connection)
             return connection
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(connection)
+        keep_alive(connection, MACHINE_GONE)
+        connection.sendall(preface)
         if ssl is not None:
             connection.settimeout(WELCOME_WITHIN)
             connection = ssl.wrap_socket(
@@ -303,13 +313,9 @@ class Failover:
         for found in self._openings(self._storage.hellos(), within):
             try:
                 stream = self._storage.meet(found)
-            except NoServer as error:
-                self._say(found.address, str(error))
             except Exception as error:
                 # This thread must go on, whatever a server says.
-                logger.exception('%s: %s cannot be used', self._name,
-                                 found.address)
-                self._say(found.address, repr(error))
+                self._say(found.address, error)
             else:
                 self._said.clear()
                 return stream
@@ -323,8 +329,8 @@ class Failover:
                     return
                 try:
                     yield self._opened(address, hello(), within)
-                except NoServer as error:
-                    self._say(address, str(error))
+                except Exception as error:  # it may be no address at all
+                    self._say(address, error)
 
     def _opened(self, address, hello, within):
         begun = []
@@ -359,10 +365,12 @@ class Failover:
                 lesser.end('there is a server where this client may write')
                 return
 
-    def _say(self, address, why):
+    def _say(self, address, error):
         """Log it, unless it is what was said of this address a moment ago."""
-        now = time.monotonic()
+        is_expected = isinstance(error, NoServer)
+        why, now = str(error) if is_expected else repr(error), time.monotonic()
         earlier, when = self._said.get(address, (None, now))
         if why != earlier or now - when >= SAY_AGAIN:
             self._said[address] = why, now
-            logger.warning('%s: no stream to %s: %s', self._name, address, why)
+            logger.warning('%s: no stream to %s: %s', self._name, address, why,
+                           exc_info=None if is_expected else error)

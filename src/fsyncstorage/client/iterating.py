@@ -10,6 +10,9 @@ import weakref
 from ZODB.BaseStorage import DataRecord
 from ZODB.BaseStorage import TransactionRecord
 
+#: Numbers that the server is told together; it refuses very long lists.
+MOST_AT_ONCE = 1000
+
 
 class Server:
     """That of one stream."""
@@ -44,8 +47,8 @@ class Server:
             stream, number = self.abandoned.pop()
             if stream is self._stream:
                 numbers.append(number)
-        if numbers:
-            self.call('iterator_gc', numbers)
+        if numbers:  # of which the server has ended all but 100 itself
+            self.call('iterator_gc', numbers[:MOST_AT_ONCE])
 
 
 class _Iterator:

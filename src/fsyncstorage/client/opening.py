@@ -17,7 +17,7 @@ from .options import AUTO
 from .options import OURS
 from .options import STOCK
 from .options import addresses_of
-from .options import checked_server_kind
+from .options import server_kind as checked_kind
 from .storage import MB
 from .storage import WAIT_TIMEOUT
 from .storage import FsyncClient
@@ -36,14 +36,15 @@ def open_client(addr, storage='1', cache_size=20 * MB, name='',
                 wait_timeout=None, *, server_kind=AUTO, wait=True, ssl=None,
                 ssl_server_hostname=None, **options):
     """The arguments of a FsyncClient, and which kind of server it is."""
-    if checked_server_kind(server_kind) == AUTO:
-        server_kind = _kind_of_server(
+    kind = checked_kind(server_kind)
+    if kind == AUTO:
+        kind = _kind_of_server(
             name or str(addr), addresses_of(addr), ssl, ssl_server_hostname,
             (wait_timeout or WAIT_TIMEOUT) if wait else 0)
     options.update(
         wait=wait, wait_timeout=wait_timeout, ssl=ssl, name=name,
         ssl_server_hostname=ssl_server_hostname)
-    if server_kind == OURS:
+    if kind == OURS:
         return FsyncClient(addr, storage, cache_size, **options)
     from .stock import StockClient  # with ZEO's event loop
     for each in _OURS_ALONE:

@@ -1,7 +1,7 @@
-"""What the options of a client may be, for its sections and for programs.
+"""What the options of a client may be, in its sections and for programs.
 
-Each function returns its value, or raises a ValueError that says what it may
-be.
+Each function takes the text of a section or the value of a program, and
+returns the value, or raises a ValueError that says what it may be.
 """
 
 from collections.abc import Sequence
@@ -16,39 +16,40 @@ MODES = 0o400, 0o440, 0o444
 SHORTEST_SERVER_TIMEOUT = 1
 
 
-def checked_server_kind(value: str) -> str:
+def server_kind(value: str) -> str:
     return _one_of('server-kind', value, SERVER_KINDS)
 
 
-def checked_blob_cache_fill(value: str) -> str:
+def blob_cache_fill(value: str) -> str:
     return _one_of('blob-cache-fill', value, FILLS)
 
 
-def checked_local_reads(value: str) -> str:
+def local_reads(value: str) -> str:
     return _one_of('local-reads', value, LOCAL_READS)
 
 
 def _one_of(key: str, value: str, possible: Sequence[str]) -> str:
-    if value not in possible:
+    if value.lower() not in possible:
         raise ValueError(f'{key} is {" or ".join(possible)}, not {value!r}')
-    return value
+    return value.lower()
 
 
-def checked_blob_cache_mode(value: int) -> int:
-    if value not in MODES:
+def blob_cache_mode(value: str | int) -> int:
+    mode = int(value, 8) if isinstance(value, str) else value
+    if mode not in MODES:
         raise ValueError(
-            f'blob-cache-mode is 0400, 0440 or 0444, not {value:04o}')
-    return value
+            f'blob-cache-mode is 0400, 0440 or 0444, not {mode:04o}')
+    return mode
 
 
-def checked_read_channels(value: int) -> int:
-    if value < 1:
+def read_channels(value: str | int) -> int:
+    if int(value) < 1:
         raise ValueError(f'read-channels is at least 1, not {value}')
-    return value
+    return int(value)
 
 
-def checked_server_timeout(value: Any) -> float | None:
-    """Seconds; None: never."""
+def server_timeout(value: Any) -> float | None:
+    """Of a program: seconds; None: never."""
     if value is not None and (
             isinstance(value, str) or value < SHORTEST_SERVER_TIMEOUT):
         raise ValueError(

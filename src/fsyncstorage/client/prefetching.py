@@ -99,7 +99,7 @@ class Prefetches:
             raise Lost('no prefetch is unanswered')
         reply = self._reader.next()
         load = self._waiting[reply.number]
-        if reply.__class__ is not frames.Error:
+        if reply.__class__ not in (frames.Error, frames.Elsewhere):
             load.reply = reply
         self._cache.answered(load)
         del self._waiting[reply.number]

@@ -10,13 +10,14 @@ used last is taken first; a thread that finds none free waits for one.  When
 none can be opened, the next try comes after `RETREAT` seconds.
 """
 
+import _socket
 import contextlib
 import logging
-import os
 import socket
 import threading
 import time
 
+from .. import core
 from ..wire import frames
 from ..wire.order import Order
 from .failover import LONGEST_TRY
@@ -29,12 +30,9 @@ RETREAT = 5
 
 RECEIVED_AT_ONCE = 1 << 16
 
-# Seconds for which a thread polls the socket before blocking: a server on the
-# same machine answers sooner than a thread falls asleep and is woken.
-LOOK = 300e-6
-# After polling in vain, a thread blocks at once for the next few replies; each
-# time in a row for twice as many, up to the maximum.
-FEWEST_SLEEPS, MOST_SLEEPS = 4, 256
+#: The replies to a load.
+OF_A_LOAD = (frames.Found, frames.Nothing, frames.Missing, frames.Elsewhere,
+             frames.Error)
 
 
 class Lost(Exception):
@@ -43,18 +41,30 @@ class Lost(Exception):
 
 class Reader:
 
-    def __init__(self, opened, is_plain):
-        """`is_plain`: without TLS, so that it can be polled."""
+    def __init__(self, opened):
         self._connection = opened.connection
         self._inbox = opened.inbox
         self._order = Order(frames.NO_TID)
-        self._looks = is_plain
-        self._sleeps = 0
-        self._next_sleeps = FEWEST_SLEEPS
+        # (Sockets that others have replaced, as gevent does, have threads of
+        # their own.)
+        self._is_plain = core.exchange is not None and isinstance(
+            self._connection, _socket.socket)
 
-    def ask(self, message):
-        self.send([message])
-        return self.next()
+    def load(self, oid, tid):
+        """The reply, when nothing else is asked for here."""
+        if not self._is_plain:
+            self.send([frames.Load(0, oid, tid)])
+            return self.next()
+        try:
+            found = core.exchange(self._connection.fileno(), 1, oid, tid)
+            if found.__class__ is tuple:
+                return frames.Found(1, *found)
+            reply = frames.taken(found)
+        except (EOFError, OSError, ValueError, frames.PeerError) as error:
+            raise Lost(str(error)) from error
+        if reply.number != 1 or reply.__class__ not in OF_A_LOAD:
+            raise Lost(f'{reply!r:.100} to a load')
+        return reply
 
     def send(self, messages):
         """Return them with their numbers."""
@@ -68,7 +78,7 @@ class Reader:
     def next(self):
         try:
             while (message := self._inbox.next()) is None:
-                data = self._receive()
+                data = self._connection.recv(RECEIVED_AT_ONCE)
                 if not data:
                     raise Lost('the server has closed it')
                 self._inbox.add(data)
@@ -81,28 +91,6 @@ class Reader:
     def is_missing(self, number):
         """Are there chunks of this blob to come?"""
         return self._order.state(number) is not None
-
-    def _receive(self):
-        if self._sleeps:
-            self._sleeps -= 1
-        elif self._looks:
-            data = self._look()
-            if data is not None:
-                self._next_sleeps = FEWEST_SLEEPS
-                return data
-            self._sleeps = self._next_sleeps
-            self._next_sleeps = min(2 * self._next_sleeps, MOST_SLEEPS)
-        return self._connection.recv(RECEIVED_AT_ONCE)
-
-    def _look(self):
-        """Poll for `LOOK` seconds; return what has arrived, or None."""
-        end = time.perf_counter() + LOOK
-        while time.perf_counter() < end:
-            try:
-                return self._connection.recv(
-                    RECEIVED_AT_ONCE, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                os.sched_yield()  # let others run
 
     def interrupt(self):
         """Wake a thread that waits for an answer.  Any thread may call it."""
@@ -120,32 +108,49 @@ class Readers:
         self._name = name
         self._most = most
         self._open_one = open_one
+        #: Threads take from it, and give back to it, without the lock.
         self._free = []
         #: Those that are open, and free or used by a thread.
         self._open = set()
         self._opening = 0
+        #: Threads that wait for one.
+        self._waiting = 0
         self._changed = threading.Condition()
         self._not_before = 0
         self._is_closed = False
 
-    @contextlib.contextmanager
-    def reader(self):
-        """One for this thread; it is closed if anything is raised."""
+    def load(self, oid, tid):
+        """The reply that one of them gets; it is closed if anything is raised.
+        """
         reader = self.take()
         try:
-            yield reader
+            reply = reader.load(oid, tid)
         except BaseException:
             self.drop(reader)
             raise
         self.give_back(reader)
+        return reply
 
     def take(self):
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._waited_for()
+
+    def _waited_for(self):
         with self._changed:
-            while not self._may_open():
-                if self._free:
-                    return self._free.pop()
-                self._changed.wait()
-            self._opening += 1
+            self._waiting += 1
+            try:
+                while not self._may_open():
+                    with contextlib.suppress(IndexError):
+                        return self._free.pop()
+                    self._wait()
+                self._opening += 1
+            finally:
+                self._waiting -= 1
+        return self._opened()
+
+    def _opened(self):
         reader = None
         try:
             reader = self._new()
@@ -161,10 +166,19 @@ class Readers:
             raise Lost('the stream has ended')
         return reader
 
+    def _wait(self):
+        try:
+            self._changed.wait()
+        except BaseException:
+            self._changed.notify()  # another thread may have this reader
+            raise
+
     def _may_open(self):
         """May one be opened now?  Else the caller takes one, or waits."""
         if self._is_closed:
             raise Lost('the stream has ended')
+        if not self._most:
+            raise Lost('the server has none')
         if self._free:
             return False
         if time.monotonic() < self._not_before:
@@ -185,12 +199,19 @@ class Readers:
             raise Lost(str(error)) from error
 
     def give_back(self, reader):
-        with self._changed:
-            if not self._is_closed:
-                self._free.append(reader)
+        self._free.append(reader)
+        # Whoever begins to wait from here on finds it there; and so does a
+        # close.
+        if self._waiting:
+            with self._changed:
                 self._changed.notify()
-                return
-        self.drop(reader)
+        if self._is_closed:
+            self._drop_the_free()
+
+    def _drop_the_free(self):
+        with contextlib.suppress(IndexError):
+            while True:
+                self.drop(self._free.pop())
 
     def drop(self, reader):
         with self._changed:
@@ -202,9 +223,7 @@ class Readers:
         """Threads that wait for an answer or for a reader get `Lost`."""
         with self._changed:
             self._is_closed = True
-            free, self._free = self._free, []
             for reader in self._open:
                 reader.interrupt()
             self._changed.notify_all()
-        for reader in free:
-            self.drop(reader)
+        self._drop_the_free()

@@ -34,8 +34,7 @@ class Reads:
         self._generation = cache.generation
 
         def open_one(within):
-            return Reader(opened(address, ssl, hostname, hello, within),
-                          is_plain=ssl is None)
+            return Reader(opened(address, ssl, hostname, hello, within))
 
         self._readers = Readers(name, most, open_one)
         #: Separate, so that a large blob does not delay loads of objects.
@@ -65,7 +64,7 @@ class Reads:
 
     def _answer(self, load):
         try:
-            reply = self._asked(frames.Load(0, load.oid, load.tid))
+            reply = self._asked(load.oid, load.tid)
             if reply.__class__ is not frames.Error:
                 if reply.as_of < load.since:
                     behind = 'the server is behind what this client has seen'
@@ -76,13 +75,14 @@ class Reads:
         finally:
             self._cache.answered(load)
 
-    def _asked(self, message):
+    def _asked(self, oid, tid):
         try:
-            with self._readers.reader() as reader:
-                return reader.ask(message)
+            reply = self._readers.load(oid, tid)
+            if reply.__class__ is not frames.Elsewhere:
+                return reply
         except Lost as error:
             logger.debug('a load goes over the stream: %s', error)
-            return self._stream.ask(message)
+        return self._stream.ask(frames.Load(0, oid, tid))
 
     def prefetch(self, oids, tid):
         """Ask for the objects that are not in the cache; do not wait."""
@@ -100,13 +100,14 @@ class Reads:
             reader = self._blob_readers.take()
         except Lost as error:
             logger.debug('a blob comes over the stream: %s', error)
-            content_of_blob(self._stream.ask(
-                wanted, complete=lambda message: _put(download, message)), oid)
+            self._blob_over_the_stream(wanted, download)
             return
         try:
             asked, = reader.send([wanted])
             while reader.is_missing(asked.number):
                 message = reader.next()
+                if message.__class__ is frames.Elsewhere:
+                    break
                 failed = _put(download, message)
                 if failed is not None:
                     raise failed
@@ -115,6 +116,13 @@ class Reads:
             self._blob_readers.drop(reader)
             raise
         self._blob_readers.give_back(reader)
+        if message.__class__ is frames.Elsewhere:
+            self._blob_over_the_stream(wanted, download)
+
+    def _blob_over_the_stream(self, wanted, download):
+        content_of_blob(self._stream.ask(
+            wanted, complete=lambda message: _put(download, message)),
+            wanted.oid)
 
     def close(self):
         for each in self._readers, self._blob_readers, self._prefetches:

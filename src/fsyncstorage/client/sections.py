@@ -13,13 +13,8 @@ from ZODB.config import BaseConfig
 from ZODB.config import ZEOClient
 
 from ..errors import unknown_key
+from . import options
 from .opening import open_client
-from .options import checked_blob_cache_fill
-from .options import checked_blob_cache_mode
-from .options import checked_local_reads
-from .options import checked_read_channels
-from .options import checked_server_kind
-from .options import checked_server_timeout
 from .storage import MAY_BE_SILENT
 
 # Values of server-timeout: a server is never given up, or after the time that
@@ -27,22 +22,6 @@ from .storage import MAY_BE_SILENT
 OFF, AUTO = 'off', 'auto'
 _seconds = stock_datatypes['time-interval']
 _address = stock_datatypes['socket-connection-address']
-
-
-def blob_cache_fill(value: str) -> str:
-    return checked_blob_cache_fill(value.lower())
-
-
-def blob_cache_mode(value: str) -> int:
-    return checked_blob_cache_mode(int(value, 8))
-
-
-def read_channels(value: str) -> int:
-    return checked_read_channels(int(value))
-
-
-def local_reads(value: str) -> str:
-    return checked_local_reads(value.lower())
 
 
 def addresses(said: Any) -> list[Any]:
@@ -63,17 +42,13 @@ def addresses(said: Any) -> list[Any]:
     return found
 
 
-def server_kind(value: str) -> str:
-    return checked_server_kind(value.lower())
-
-
 def server_timeout(value: str) -> Any:
     """Seconds, or OFF, because None means that the key is missing."""
     if value.lower() == AUTO:
         return MAY_BE_SILENT
     if value.lower() == OFF:
         return OFF
-    return checked_server_timeout(_seconds(value))
+    return options.server_timeout(_seconds(value))
 
 
 class FsyncClient(BaseConfig):

@@ -11,6 +11,7 @@ import threading
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import Unsupported
 
 from .blobs.blobcache import BlobCache
 from .blobs.download import Interrupted
@@ -41,8 +42,7 @@ class StockClient(ClientStorage):
         except BaseException:
             self._close_blobs()
             raise
-        #: A stock server tells nothing of packs.
-        self.packs = Packs(self._call)
+        self.packs = Packs(_tells_nothing)
 
     def close(self):
         super().close()
@@ -156,6 +156,12 @@ class StockClient(ClientStorage):
                 _, staged = buffer.blobs.pop()
                 if os.path.exists(staged):
                     self._blobs.discard(staged)
+
+
+def _tells_nothing(method, *_):
+    raise Unsupported(
+        'this server is not ours: it can pack, but tells nothing of packs, and'
+        ' cannot cancel them')
 
 
 class _Transfer:

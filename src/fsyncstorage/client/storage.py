@@ -41,6 +41,7 @@ from ..version import own_version
 from ..wire import frames
 from ..wire import values
 from . import iterating
+from . import options
 from .blobs.blobcache import BlobCache
 from .blobs.directory import MODE
 from .blobs.download import Download
@@ -56,12 +57,6 @@ from .failover import Failover
 from .failover import NoServer
 from .failover import Opened
 from .localcounts import LocalCounts
-from .options import addresses_of
-from .options import checked_blob_cache_fill
-from .options import checked_blob_cache_mode
-from .options import checked_local_reads
-from .options import checked_read_channels
-from .options import checked_server_timeout
 from .packs import Packs
 from .process import Process
 from .raised import exception
@@ -114,33 +109,19 @@ class FsyncClient(Commits):
                  local_reads_socket: str | None = None,
                  local_blob_dir: str | None = None,
                  **without_effect: Any) -> None:
-        """The arguments of ClientStorage, and some of our own.
+        """The arguments of ClientStorage, and the other keys of an
+        <fsyncclient> (component.xml says what they mean).
 
-        :param int blob_cache_size: bytes that the files in `blob_dir` may take
-            together; None: no limit.
+        :param float server_timeout: None: off.
         :param blob_cache_size_check: is ignored: the limit always holds.
-        :param str blob_cache_fill: ``commit``: blobs of the client's commits
-            go into the cache, too; ``load``: only blobs that it loads.
-        :param int blob_cache_mode: mode of the files in the blob cache: 0o400,
-            0o440 or 0o444.  Their readers may enter their directories.
-        :param int read_channels: how many readers are open at most,
-            connections for threads that load at the same time.
-        :param str local_reads: ``auto``: read objects from the data file of a
-            server that is on this machine and offers it; ``off``: never.
-        :param str local_reads_socket: the path of that server's socket for
-            local reads, if it is not the one that the server names.
-        :param str local_blob_dir: the path of that server's directory of
-            blobs, if it is not the one that the server names.
-        :param float server_timeout: seconds after which a server is given up
-            if nothing is heard from it, though it was asked; None: never.
         :param without_effect: what ClientStorage takes for the sake of older
             programs.
         """
-        checked_read_channels(read_channels)
-        checked_local_reads(local_reads)
-        checked_server_timeout(server_timeout)
-        checked_blob_cache_fill(blob_cache_fill)
-        checked_blob_cache_mode(blob_cache_mode)
+        read_channels = options.read_channels(read_channels)
+        local_reads = options.local_reads(local_reads)
+        server_timeout = options.server_timeout(server_timeout)
+        blob_cache_fill = options.blob_cache_fill(blob_cache_fill)
+        blob_cache_mode = options.blob_cache_mode(blob_cache_mode)
         if unknown := without_effect.keys() - WITHOUT_EFFECT:
             raise TypeError(f'unknown options: {", ".join(sorted(unknown))}')
         for each in sorted(without_effect):
@@ -151,7 +132,8 @@ class FsyncClient(Commits):
                         ' the blob cache always holds', name or addr)
         if isinstance(addr, int):
             addr = '127.0.0.1', addr  # which is its name, too, as stock's
-        self._addr = addresses_of(addr)  # others look it up, as in stock's
+        # (Others look it up, as in stock's.)
+        self._addr = options.addresses_of(addr)
         #: Of the server that was met last.
         self._server_addr: Any = None
         self.__name__ = name or str(addr)
@@ -234,7 +216,7 @@ class FsyncClient(Commits):
 
     def new_addr(self, addr: Any) -> None:
         """Leave the server, and go to one at this address, as stock's."""
-        self._addr = addresses_of(addr)
+        self._addr = options.addresses_of(addr)
         self._failover.move(self._addr)
 
     # Called by failover, in its thread
@@ -271,11 +253,11 @@ class FsyncClient(Commits):
             with self._oids_lock:  # a restarted server may give them to others
                 self._oids = []
             self._provide(about)
-            self.packs.are_offered = bool(about.get('packs'))
             stream = Stream(opened.connection, opened.inbox, welcome,
                             self._may_be_silent, self._told)
             self._reads = Reads(
-                self.__name__, self._cache, stream, self._most_readers,
+                self.__name__, self._cache, stream,
+                self._most_readers if about.get('readers') is True else 0,
                 opened.address, self._ssl, self._hostname,
                 self._hello_of_a_reader(welcome, about))
             self._begin_local(stream, about.get('local'))
@@ -322,8 +304,8 @@ class FsyncClient(Commits):
 
             def tell(does: Any) -> None:
                 with contextlib.suppress(ClientDisconnected):
-                    stream.ask(frames.Call(0, b'about_client', values.encoded(
-                        (own_version(), does))))
+                    stream.ask(frames.Call(
+                        0, b'about_client', values.encoded((does,))))
 
             self._local = local.begin(
                 self.__name__, _Known(self._cache), offered,
@@ -468,10 +450,7 @@ class FsyncClient(Commits):
         try:
             return values.decoded(answer.result)
         except frames.PeerError as error:
-            stream.end(str(error))
-            raise ClientDisconnected(
-                f'the server answers what this client does not understand'
-                f' ({error})') from error
+            raise stream.not_understood(error) from error
 
     def ping(self) -> None:
         """When this returns, all earlier commits are visible."""

@@ -34,6 +34,7 @@ import threading
 import time
 
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.POSException import StorageError
 
 from ..wire import frames
 from ..wire.order import Order
@@ -119,6 +120,7 @@ class Stream:
         self._order = Order(welcome.tid)
         self._answers = {}  # number -> Answer
         self._reader = _BACKGROUND
+        self._completing = None  # the thread that completes what has come
         self._watch = Watch(connection)
         self._heard = time.monotonic()
         self._asked_at = None  # when the server was asked for a sign of life
@@ -136,14 +138,22 @@ class Stream:
         if self.end_reason is not None:
             raise ClientDisconnected(self.end_reason)
 
-    def begin(self):
-        """The number of a new transaction, when there is room for it."""
+    def begin(self, within=None):
+        """The number of a new transaction, when there is room for it; None:
+        there was no room for so many seconds."""
         with self._room:
-            while (self.end_reason is None
-                   and self._order.transactions >= frames.MOST_OPEN):
-                self._room.wait()
+            try:
+                if not self._room.wait_for(self._may_begin, within):
+                    return None
+            except BaseException:
+                self._room.notify()  # another thread may have this place
+                raise
             self.check()
             return self._order.begins()
+
+    def _may_begin(self):
+        return (self.end_reason is not None
+                or self._order.transactions < frames.MOST_OPEN)
 
     def say(self, messages):
         """Send what a transaction stores."""
@@ -160,6 +170,10 @@ class Stream:
         `complete` is called with the answer in the order of the stream, by
         the thread that has the right to read, also if this thread has left.
         """
+        if self._completing == threading.get_ident():
+            # Perhaps by a finaliser: it would wait for itself.
+            raise StorageError('nothing can be asked for while a message of'
+                               ' the server is completed')
         answer = Answer(complete)
         if not message.number:
             with self._lock:
@@ -183,7 +197,7 @@ class Stream:
         except BaseException as error:
             if not has_left:  # it was interrupted while it left
                 self._leave(message.number, answer)
-            if not has_left or not isinstance(error, Exception):
+            if not has_left or not isinstance(error, _EXPECTED):
                 self.end('a thread was interrupted')
             raise
         return answer.result()
@@ -288,6 +302,9 @@ class Stream:
         """Receive once, and complete what has come."""
         try:
             data = self._socket.recv(RECEIVED_AT_ONCE, flags)
+            self._heard = time.monotonic()
+            # If it is lost here, nothing behind it may be completed.
+            self._inbox.add(data)
         except BlockingIOError:
             return
         except OSError as error:
@@ -299,9 +316,8 @@ class Stream:
         if not data:
             self._be_over(CLOSED)
             return
-        self._heard = time.monotonic()
         try:
-            self._inbox.add(data)
+            self._completing = threading.get_ident()
             self._complete_all()
         except Exception as error:
             self.is_broken = True
@@ -310,6 +326,8 @@ class Stream:
             self.is_broken = True
             self._be_over('a thread was interrupted within a message')
             raise
+        finally:
+            self._completing = None
 
     def _complete_all(self):
         invalid = []
@@ -371,6 +389,7 @@ class Stream:
         finally:
             self._be_over('its background reader has failed')
             self._close_socket()
+            self._watch.close()
 
     def _close_socket(self):
         """When no thread can be in a call of it any more, and mistake another
@@ -429,6 +448,14 @@ class Stream:
 
     # The end
 
+    def not_understood(self, error):
+        """End it, since an answer cannot be read; return the error for the
+        caller."""
+        self.end(str(error))
+        return ClientDisconnected(
+            f'the server answers what this client does not understand'
+            f' ({error})')
+
     def end(self, reason):
         """Take no more requests.  What has arrived is still completed.
 
@@ -455,6 +482,9 @@ class Stream:
                 answer.wake()
         self._watch.wake()
 
+
+#: What a question raises; the handler of a signal may raise anything else.
+_EXPECTED = ClientDisconnected, frames.CallerError
 
 #: Further messages of the same answer follow, unless it has ended.
 _PIECES = frames.BlobSize, frames.BlobChunk

@@ -85,12 +85,9 @@ class PollWatch:
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
 
-    def __del__(self):
+    def close(self):
         self._bell.close()
         self._ear.close()
-
-    def close(self):
-        """Its descriptors go with the last reference to it."""
 
     def arm(self):
         self._is_armed = True
@@ -104,7 +101,7 @@ class PollWatch:
         self._is_armed = False
 
     def _ring(self):
-        with contextlib.suppress(BlockingIOError):  # it has not read the rest
+        with contextlib.suppress(OSError):  # it is closed, or has much to read
             self._bell.send(b'.')
 
     def wait(self, seconds=None):

@@ -71,6 +71,8 @@ LONGEST_SLOW_COMMIT = 3600.0
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
 MOST_READER_THREADS = 64
+#: Processes that read for the clients of a server.
+MOST_READERS = 64
 DEFAULT_LOCAL_READS_MODE = 0o600
 LOCAL_READS_MODES = 0o600, 0o660
 SMALLEST_CHECKPOINT = 16 << 10
@@ -178,6 +180,17 @@ def slow_commit_log(value: object) -> float:
             'slow-commit-log must be 0 for none, or a time up to 1h, not'
             f' {value!r}')
     return seconds
+
+
+def readers(value: object) -> int | None:
+    """How many processes read for the clients of a server; None for 'auto'."""
+    if value == 'auto':
+        return None
+    number = str(value)
+    if number.isdecimal() and int(number) <= MOST_READERS:
+        return int(number)
+    raise ValueError('readers must be auto, or a number from 0 to'
+                     f' {MOST_READERS}, not {value!r}')
 
 
 def reader_threads(value: object) -> int:

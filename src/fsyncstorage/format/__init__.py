@@ -22,3 +22,7 @@ No module takes a lock, or starts a thread.
 #: writes them must be asked.  (Here, since a client that does not read locally
 #: has no use for the modules.)
 UNCERTAIN = object()
+
+
+class NotAMap(Exception):
+    """A descriptor is not that of the object map that was announced."""

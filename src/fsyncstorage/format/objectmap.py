@@ -26,6 +26,8 @@ import struct
 import sys
 from typing import Any
 
+from . import NotAMap
+
 WORD = 8
 PAGE = 4096
 WORDS_OF_A_PAGE = PAGE // WORD
@@ -47,13 +49,14 @@ INSTANCE = 4      # two words: of the storage that writes the map
 END = 6           # transactions from this position on are not published
 DURABLE = 7       # records before this position are durable
 RETIRED = 8       # not 0: new transactions are not in the map
+ANNOUNCED = 9     # the last tid that clients were told of
 DIRECTORY = WORDS_OF_A_PAGE
 
-# (Each of these three words is read in one step, as by a memoryview.)
-_marks = struct.Struct('@3Q')
+# (Each of these four words is read in one step, as by a memoryview.)
+_marks = struct.Struct('@4Q')
 
 #: The last byte is the version.
-MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\2', 'big')
+MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\3', 'big')
 #: A storage draws as many random bytes each time when it is opened.
 INSTANCE_SIZE = 16
 
@@ -62,10 +65,6 @@ F_SEAL_FUTURE_WRITE = 0x10
 #: A reader relies on this seal: if its memory were cut off, the process would
 #: be killed.
 _NEEDED_SEALS = getattr(fcntl, 'F_SEAL_SHRINK', 2)
-
-
-class NotAMap(Exception):
-    """The descriptor is not that of the announced map."""
 
 
 def chunks_begin(capacity: int) -> int:
@@ -117,8 +116,8 @@ class MapReader:
     def retired(self) -> bool:
         return self._words[RETIRED] != 0
 
-    def marks(self) -> tuple[int, int, int]:
-        """END, DURABLE and RETIRED, in less time than one by one."""
+    def marks(self) -> tuple[int, int, int, int]:
+        """END, DURABLE, RETIRED and ANNOUNCED, sooner than one by one."""
         return _marks.unpack_from(self._memory, WORD * END)
 
     def get(self, oid: bytes, default: Any = None) -> Any:

@@ -20,6 +20,7 @@ from ZEO.Exceptions import ServerException
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import POSError
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import Unsupported
 from ZODB.serialize import referencesf
 
 from ..check import terminal
@@ -201,7 +202,7 @@ def look_on(work, ask):
 
 def pack(storage, when, options):
     packs, is_a_file = storage.packs, options.address is None
-    is_told = is_a_file or packs.are_offered
+    is_told = is_a_file or tells(packs)
     work = begun(storage.pack, when, referencesf)
     try:
         look_on(work, lambda: is_told and packs.status()['pack'])
@@ -223,6 +224,15 @@ def pack(storage, when, options):
     last = last_of(packs)
     return {name: last.get(name)
             for name in ('outcome', 'before', 'after', 'seconds')}
+
+
+def tells(packs):
+    """Does this server tell how far a pack is?"""
+    try:
+        packs.status()
+    except Unsupported:
+        return False
+    return True
 
 
 def last_of(packs):

@@ -11,11 +11,10 @@ From the outside in:
 - hosting       what the process does while its node of a quorum follows
                 another one, and when the node must follow again
 - manager       tells the service manager when the server is ready, that it is
-                alive, and when it stops; sockets that the manager has opened
+                alive, and when it stops
 - server        the listening server: connections, all storages together
 - listening     the listening sockets, and newcomers until they say something
 - door          how many connections there are, and which one is closed first
-- liveness      peers whose machine is gone
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
 - speech        what is said to a peer, as bytes
@@ -27,7 +26,9 @@ From the outside in:
 - oursession    the same for a client of ours, in another language
 - listing       undo logs and histories, as long as an answer may be
 - answers       answers that come later than their calls
-- reader        loads and blobs for clients of ours, on a stream or a reader
+- loads         loads and blobs for clients of ours, on their streams
+- readers       the processes that read for clients of ours, on readers
+- readerprocess one of them
 - blobstream    blobs on their way to a client
 - ballot        one client's transaction: what it stores, and its states
 - oneatatime    a storage of others, which takes one transaction at a time

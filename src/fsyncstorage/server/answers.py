@@ -12,12 +12,12 @@ class Later:
         if connection.asked is None:
             raise ValueError('it needs a caller that waits for the answer')
         self._connection = connection
-        self._message_id = connection.asked
+        self.message_id = connection.asked
 
     def frame(self, result, error):
         speech = self._connection.speech
-        return (speech.reply(self._message_id, result) if error is None
-                else speech.error(self._message_id, error))
+        return (speech.reply(self.message_id, result) if error is None
+                else speech.error(self.message_id, error))
 
     def done(self, result, error):
         self._connection.outbox.send(self.frame(result, error))

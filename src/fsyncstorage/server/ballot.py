@@ -8,18 +8,13 @@ early, the storage still has all of it, and the vote can be repeated.
 The transaction belongs to the loop; while a thread votes or aborts the ballot,
 it belongs to that thread.  Left to others: when the state changes (committer).
 
-The client is a session, or a transaction of a stream.  It has a `log_label`, a
-`commit_id`, the `session` that it belongs to (whose `kept` counts the bytes of
-its ballots), and four methods, all called in the loop:
+Its session has two methods for it, both called in the loop:
 
-    timed_out(ballot)      it was not finished in time: it aborts the ballot
-    finished(tid)          it is published; if tid is None, its finish failed
-    enter_files(ballot)    it is about to open its first file; may raise
-    files_closed(ballot)   all of its files are closed
+    timed_out(ballot)      it was not finished in time: abort it
+    settled(ballot)        it is announced, or its finish has failed
 """
 
 import contextlib
-import logging
 import os
 import tempfile
 import time
@@ -37,6 +32,8 @@ from ..errors import VoteAgain
 from ..storage import outcome
 from ..storage.told import ForAClient
 from ..wire import frames
+from .door import OF_A_TRANSACTION
+from .door import Full
 from .oneatatime import remove_if_possible
 
 # Bytes of a transaction that are kept in memory, and the bytes that are
@@ -45,8 +42,8 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 330
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
-# The same for an undo: its size is unknown until it is voted.  So until then
-# no other giant is in the storage.
+# The same for an undo, of which nobody knows the size: so no other giant is in
+# the storage with it.
 OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes up to 370 bytes of
 # memory while the storage has it, however small it is: 195 MB in all.
@@ -99,14 +96,6 @@ NEXT = {
 }
 
 
-class OutOfPlace(StorageTransactionError):
-    """A call that its transaction does not expect: the peer's own mistake."""
-
-
-class BadFileName(ValueError):
-    """No storage has given this name for a blob."""
-
-
 class BytesInMemory:
     """Bytes in memory, of some ballots.
 
@@ -132,6 +121,10 @@ class Ballot:
     #: The file of a blob of which only a part has arrived.
     half_a_blob = None
     has_to_resolve = False  # a conflict: see Unresolved
+    #: It was voted and finished by one request: its client cannot abort it.
+    is_in_one_trip = False
+    #: The outcome of its finish is known, and announced.
+    is_settled = False
     #: Its vote was made, and waits for its turn: others wait for it.
     is_asked = False
     #: Of the transaction-timeout; it is started when the ballot is voted.
@@ -150,32 +143,31 @@ class Ballot:
 
     _size = _number = _memory_only = 0
     _has_blobs = _has_undo = _is_counted = _is_spilled = False
-    #: It may have open files: `enter_files` was called.
+    #: It may have open files, which are counted at the door.
     _has_files = False
 
-    def __init__(self, storage, client, id, user, description, extension,
-                 tid, status, resolves_conflicts):
+    def __init__(self, storage, session, id, user, description, extension,
+                 tid, status, commit_id=None):
+        """`id` is the client's name for it.  `commit_id`: only a client of
+        ours has one, and can ask what became of a commit."""
         if status not in STATUSES:
             raise ValueError(f'a transaction of status {status!r}')
         self.storage = storage
-        self.client = client
-        self.session = client.session
-        self._kept_of_client = self.session.kept
-        #: The client resolves conflicts itself, so it gets them.
-        self._leaves_conflicts = resolves_conflicts
+        self.session = session
+        self.id = id
+        self._kept_of_client = session.kept
         self.oids = []       # changed
         # Encoded, so that its bytes can be counted.
         self.transaction = described = TransactionMetaData(
             user, description, asking.encoded(extension))
-        described.id = id
         length = (len(described.user) + len(described.description)
                   + len(described.extension_bytes))
         asked = asking.asked_in(extension)
         if asked is not None:
             asking.put_beside(described, asked)
             length += asked.size
-        if client.commit_id is not None and tid is None:
-            outcome.name(described, client.commit_id)
+        if commit_id is not None and tid is None:
+            outcome.name(described, commit_id)
         self._count_memory_only(length)
         try:
             if getattr(storage, 'needs_files', False):
@@ -215,7 +207,7 @@ class Ballot:
         self._memory_only = 0
         if self._has_files:
             self._has_files = False
-            self.client.files_closed(self)
+            self.session.server.door.leave(self)
 
     # In the loop: what the client stores.  The methods have the names of ZEO's
     # protocol, and its arguments without the id of the transaction; their
@@ -259,7 +251,7 @@ class Ballot:
 
     def storeBlobStart(self):
         if self.half_a_blob is not None:
-            raise OutOfPlace('storeBlobStart out of order')
+            raise StorageTransactionError('a blob within a blob')
         self._want_files()
         self._has_blobs = True
         self.half_a_blob = tempfile.NamedTemporaryFile(
@@ -278,15 +270,13 @@ class Ballot:
 
     def _needs_half_a_blob(self):
         if self.half_a_blob is None:
-            raise OutOfPlace('no blob has been started')
+            raise StorageTransactionError('no blob has been started')
 
     def storeBlobShared(self, oid, serial, data, filename):
         # (A file of a name with NUL can neither be found nor removed.)
         if (os.path.sep in filename or '.tmp' not in filename[-5:]
                 or not (filename.isascii() and filename.isprintable())):
-            self.session.log(f'a bad file name for a blob: {filename!r}',
-                             logging.CRITICAL)
-            raise BadFileName(filename)
+            raise ValueError(f'a bad file name for a blob: {filename!r}')
         directory = self.storage.fshelper.getPathForOID(oid)
         self._add_blob(oid, serial, data, os.path.join(directory, filename))
 
@@ -350,9 +340,14 @@ class Ballot:
         self._memory_only += size
 
     def _want_files(self):
-        """Called before it opens a file; the client may raise to refuse."""
+        """Called before it opens a file."""
         if not self._has_files:
-            self.client.enter_files(self)
+            try:
+                self.session.server.door.stay(self, OF_A_TRANSACTION)
+            except Full:
+                raise StorageTransactionError(
+                    'the server has no descriptors left for the files of a'
+                    ' large transaction, or of one with blobs') from None
             self._has_files = True
 
     @property
@@ -362,12 +357,9 @@ class Ballot:
         The storage keeps the data that were stored and the data that resolve
         conflicts: in a file, if they are more than IN_MEMORY.
         """
-        size, number = 2 * self._size, 1 + self._number
         if self._has_undo:
-            if self.state is not VOTED:
-                return OF_AN_UNDO
-            size, number = IN_MEMORY, number + len(self.oids)
-        return min(size, IN_MEMORY) + IN_STORAGE * number
+            return OF_AN_UNDO
+        return min(2 * self._size, IN_MEMORY) + IN_STORAGE * (1 + self._number)
 
     @property
     def is_small(self):
@@ -397,7 +389,8 @@ class Ballot:
         later.
         """
         leaves_conflicts = (
-            self._leaves_conflicts and self.times_left < MOST_TIMES_LEFT)
+            self.session.client_conflict_resolution
+            and self.times_left < MOST_TIMES_LEFT)
         try:
             resolved = list(self.storage.tpc_vote(
                 self.transaction, False,

@@ -186,10 +186,10 @@ OF_OURS = {
     'pack_status': Call(),
     'pack_cancel': Call(),
     'pack_forecast': Call(TIME),
-    'about_client': Call(NAME, FLAG),  # its version, reads locally
+    'about_client': Call(FLAG),  # it reads locally
     **{name: REGISTERED[name] for name in (
-        'pack', 'server_status', 'loadSerial', 'getTid', 'history',
-        'record_iternext', 'undoLog', 'undoInfo', 'iterator_start',
+        'pack', 'server_status', 'lastTransaction', 'loadSerial', 'getTid',
+        'history', 'record_iternext', 'undoLog', 'undoInfo', 'iterator_start',
         'iterator_next', 'iterator_record_start', 'iterator_record_next',
         'iterator_gc', 'new_oids')},
 }

@@ -36,7 +36,7 @@ class Tally:
     """What one client has done since it registered."""
 
     __slots__ = ('since', 'loads', 'commits', 'conflicts', 'messages',
-                 'received', 'sent', 'readers')
+                 'received', 'sent')
 
     def __init__(self):
         self.since = time.monotonic()
@@ -44,16 +44,8 @@ class Tally:
         self.loads = 0
         #: Transactions that are committed; votes that met a conflict.
         self.commits = self.conflicts = 0
-        #: Its readers (connections); what was counted on those that have
-        #: gone.
-        self.readers = set()
+        #: Requests on its readers, and the bytes there.
         self.messages = self.received = self.sent = 0
-
-    def has_gone(self, reader):
-        self.readers.discard(reader)
-        self.messages += reader.messages
-        self.received += reader.received
-        self.sent += reader.sent
 
 
 def label_of(transport):
@@ -82,7 +74,7 @@ class Clients:
         sessions = service.sessions.copy()
         under_way = {}
         for ballot in service.committer.ballots():
-            under_way.setdefault(ballot.client.session, []).append(
+            under_way.setdefault(ballot.session, []).append(
                 _state_of(ballot))
         self._now = time.monotonic()
         self._clients = []
@@ -106,7 +98,7 @@ class Clients:
 
 def _client(session, states, now):
     tally = session.tally
-    connections = [session.connection, *tally.readers.copy()]
+    stream = session.connection
     return {
         'number': session.number,
         'label': session.label,
@@ -115,9 +107,9 @@ def _client(session, states, now):
         'read_only': bool(session.read_only),
         'reads_locally': session.reads_locally,
         'seconds': _seconds(now - tally.since),
-        'messages': _sum_of('messages', tally, connections),
-        'received': _sum_of('received', tally, connections),
-        'sent': _sum_of('sent', tally, connections),
+        'messages': stream.messages + tally.messages,
+        'received': stream.received + tally.received,
+        'sent': stream.sent + tally.sent,
         'loads': tally.loads,
         'commits': tally.commits,
         'conflicts': tally.conflicts,
@@ -125,11 +117,6 @@ def _client(session, states, now):
             _transaction(now, *each) for each in states[:MOST_TRANSACTIONS]],
         'transactions_left_out': max(0, len(states) - MOST_TRANSACTIONS),
     }
-
-
-def _sum_of(name, tally, connections):
-    return getattr(tally, name) + sum(
-        getattr(each, name) for each in connections)
 
 
 def _state_of(ballot):

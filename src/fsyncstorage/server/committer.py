@@ -296,12 +296,10 @@ class Committer:
         elif error is None:
             ballot.held_since = time.monotonic()
             ballot.becomes(VOTED)  # last: a thread may ask how old it is
-            if ballot.room is self._giants and self._side_by_side:
-                self._move_out_of_giants(ballot)
             ballot.count_no_more()
             if self._service.timeout:
                 ballot.timer = self._service.loop.call_later(
-                    self._service.timeout, ballot.client.timed_out, ballot)
+                    self._service.timeout, ballot.session.timed_out, ballot)
             ballot.tell(result, None)
         elif isinstance(error, Unresolved):
             ballot.has_to_resolve = True
@@ -320,17 +318,6 @@ class Committer:
             self._forget(ballot)
             self._over(ballot)
             ballot.tell(None, error)
-
-    def _move_out_of_giants(self, ballot):
-        """An undo has its size now: others need not wait for its end, if the
-        room that it takes is free."""
-        weight = ballot.weight
-        if weight <= self._room.size:
-            if self._room.come(ballot, ballot.session, weight):
-                self._leave_room(ballot)
-                ballot.room = self._room
-            else:  # it stays where it is
-                self._room.leave(ballot)
 
     def _wait(self, ballot):
         """Wait for its turn.  If it has that by now, or never will have it, a

@@ -22,20 +22,20 @@ from ZEO.shortrepr import short_repr
 
 from ..wire import frames
 from ..wire.frames import LENGTH
+from ..wire.keepalive import keep_alive
 from . import answers
 from . import calls
 from . import decoding
-from . import liveness
 from . import quiet
 from .accounts import Account
 from .clients import label_of
+from .door import CLIENT
 from .door import Full
 from .incoming import LONG
 from .incoming import Patience
 from .oursession import OurSession
+from .oursession import Unwelcome
 from .outbox import Outbox
-from .reader import Reader
-from .reader import Unwelcome
 from .speech import ZeoSpeech
 from .speech import frame
 from .threads import attempt
@@ -50,9 +50,6 @@ LONG_FRAME = 1 << 30
 
 # Bytes that a peer may send until it has registered.
 MOST_BEFORE = 1 << 16
-# Calls of `register` that it may make: a stock client that is not allowed to
-# write tries again, read-only.
-MOST_TRIES = 2
 # Most frames, and most seconds, that one client gets before it is the turn of
 # others: a frame may take a few milliseconds to decode.
 TURN = 64
@@ -63,6 +60,9 @@ WINDOW = 256
 MOST_CORKED = 1 << 18
 # Seconds that a closed connection may take to send what is left.
 LINGER = 5
+# Seconds without an answer of the other machine, after which the system ends a
+# connection.
+MACHINE_GONE = 30
 
 
 def announcement(msgpack):
@@ -87,8 +87,6 @@ class Connection(asyncio.Protocol):
     unanswered = 0
     #: The message that is being answered; None: its sender does not wait.
     asked = None
-    #: Calls before it has registered.
-    _tries = 0
     #: Messages that were processed; bytes received, and bytes sent.
     messages = received = sent = 0
     #: What may be called; the session sets more when it has registered.
@@ -132,7 +130,7 @@ class Connection(asyncio.Protocol):
         server.connections.add(self)
         newcomer, self._newcomer = self._newcomer, None
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
-        liveness.watch(transport)
+        keep_alive(transport.get_extra_info('socket'), MACHINE_GONE)
         server.door.replace(newcomer, self)
         if newcomer.leaves:
             self.abort()
@@ -315,7 +313,7 @@ class Connection(asyncio.Protocol):
         elif message in (self._announcement, b'M' + VERSION):
             self.protocol_version = message
             self.speech = ZeoSpeech(message, self.session)
-            self.decode = decoding.decoder(message[:1], registered=False)
+            self.decode = decoding.decoder(message[:1])
             self._receive = self._call
             self.session.notify_connected(self)
         elif frames.is_hello(message):
@@ -333,7 +331,7 @@ class Connection(asyncio.Protocol):
             raise ValueError(f'a handshake {short_repr(message)}')
 
     def _meet(self, body):
-        """A client of ours opens its stream, or a reader."""
+        """A client of ours opens its stream."""
         server = self.session.server
         lowest, highest = frames.hello_versions(body)
         version = frames.common_version(lowest, highest)
@@ -344,32 +342,23 @@ class Connection(asyncio.Protocol):
                 f' {frames.HIGHEST} of the protocol, and the client'
                 f' {lowest} to {highest}')
         hello = frames.taken(body)
-        # One of these takes the place of the session that waits for a stock
-        # client.
-        if hello.__class__ is frames.HelloOfAReader:
-            self.session = Reader(server, self, hello, version)
-            self._traffic = self.session.service.figures
-            self._may_answer = server.may_answer
-            self._stay()
-        else:
-            self.protocol_version = self._announcement
-            self.session = OurSession(server, self, self.session)
-            self.session.notify_connected(self)
-            self.session.meet(hello, version)
+        self.protocol_version = self._announcement
+        # In the place of the session that waits for a stock client.
+        self.session = OurSession(server, self, self.session)
+        self.session.notify_connected(self)
+        self.session.meet(hello, version)
         self._receive = self.session.receive
 
     def registered(self):
         """The client may now call everything else, and send long frames."""
         try:
-            self.session.server.door.stay(self, self.session.DESCRIPTORS)
+            self.session.server.door.stay(self, CLIENT)
         except Full:
             logger.error('%s: it cannot register: no descriptors are left',
                          self.session.log_label)
-            self.abort()
+            self.session.turn_away()
             return
         self.offered = self.session.OFFERED
-        self.decode = decoding.decoder(
-            self.protocol_version[:1], registered=True)
         self._stay()
         self._longest = LONG_FRAME
 
@@ -380,10 +369,6 @@ class Connection(asyncio.Protocol):
     # Calls
 
     def _call(self, message):
-        if not self._registered:
-            self._tries += 1
-            if self._tries > MOST_TRIES:
-                raise ValueError(f'{MOST_TRIES} calls, and not registered')
         message_id, is_async, name, arguments = calls.parts(
             self.decode(message))
         if message_id == calls.KEEP_ALIVE:

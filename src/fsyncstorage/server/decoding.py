@@ -4,7 +4,7 @@ A message may come from anybody, and ZEO's own decoder gives a pickle access to
 all of `builtins`.  The decoder here calls nothing: it makes plain data, and
 the few classes below that stock clients send.  It takes at most the memory of
 the message plus a constant, and time in proportion: docs/internals/server.rst
-has a table of the bounds, which are close until the client has registered.
+has a table of the bounds.
 
 Left to others: whether the message is a call, and of which method (calls).
 """
@@ -19,29 +19,22 @@ from ..format import pickles
 from ..format.pickles import Unreadable
 from ..format.plain import PlainReader
 
-# A little more than `register` needs.
-FEW_STEPS = 64
-FEW_CONTAINERS = 4
-
 # An extension of a transaction may hold some, and `iterator_gc` a long list.
 MOST_STEPS = 10000
 MOST_CONTAINERS = 100
 LONGEST_ARRAY = 1 << 12
 
 
-def decoder(encoding, registered):
+def decoder(encoding):
     """The decoder of a client of this encoding, `b'Z'` or `b'M'`."""
     if encoding == b'M':
         import msgpack  # only clients of this encoding need it
-        return functools.partial(
-            _decode_msgpack, msgpack.unpackb,
-            MOST_CONTAINERS if registered else FEW_CONTAINERS)
-    if registered:
-        return PlainReader(MOST_STEPS, MOST_CONTAINERS).load
-    return PlainReader(FEW_STEPS, FEW_CONTAINERS).load
+        return functools.partial(_decode_msgpack, msgpack.unpackb)
+    return PlainReader(MOST_STEPS, MOST_CONTAINERS).load
 
 
-def _decode_msgpack(unpack, containers, message):
+def _decode_msgpack(unpack, message):
+    containers = MOST_CONTAINERS
 
     def count(container):
         nonlocal containers

@@ -1,6 +1,7 @@
 """How many connections there are, and which is closed if they are too many.
 
-A peer is a *newcomer* until it has registered, or is a reader.  It is
+A peer is a *newcomer* until it has registered, or is handed to a process that
+reads.  It is
 *silent* at first, and *speaking* from its first byte on, which may be that of
 a TLS handshake.  At most `MOST_SILENT` newcomers are silent, and at most
 `MOST_SPEAKING` are speaking.  If one more comes, one of its kind is closed:
@@ -34,9 +35,8 @@ OF_A_TRANSACTION = 2
 
 # Descriptors that each kind of connection may need.
 NEWCOMER = 1
-# (The transactions of a stream are counted one by one.)
-READER = STREAM = 1 + MOST_STREAMS
-CLIENT = STREAM + OF_A_TRANSACTION
+# (Transactions that have files are counted one by one.)
+CLIENT = 1 + MOST_STREAMS
 
 
 class Full(Exception):
@@ -54,7 +54,7 @@ def descriptors():
 class Door:
     """Counts the descriptors of each connection.
 
-    A transaction of a stream that has files is counted here like a connection.
+    A transaction that has files is counted here like a connection.
     """
 
     def __init__(self):

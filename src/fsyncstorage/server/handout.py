@@ -1,7 +1,9 @@
 """Hands the data file and the object map to clients on the same machine.
 
-A storage that offers local reads has a Handout: a thread with a unix socket
-next to the data file.  Every process that can connect to the socket is sent a
+A storage that is served has a Handout: a thread with a unix socket next to the
+data file.  With local reads, the operator says who may connect; without them,
+only processes of the server's own user, which are those that read for it
+(readerprocess).  Every process that can connect to the socket is sent a
 descriptor of each of the two files, for reading, as soon as there is a map;
 then the connection is closed.  One that is closed without descriptors says:
 ask the server.  Nothing is kept for a client, and nothing waits for one: they
@@ -29,6 +31,7 @@ import time
 
 from ZODB.blob import LAYOUT_MARKER
 
+from ..format.objectmap import is_possible
 from ..storage.objectmap import NoMap
 from ..storage.objectmap import TooFarApart
 from ..wire.handover import HAND_OVER
@@ -41,7 +44,9 @@ logger = quiet.get_logger(__name__)
 #: Descriptors that a Handout needs: its socket, a client with what it is sent,
 #: and the memory of a map, twice.
 DESCRIPTORS = 8
-#: The modes by which other users may write to a file.
+#: The mode of a socket that is for the server's own user alone, and the modes
+#: by which other users may write to a file.
+OWN_USER = stat.S_IRUSR | stat.S_IWUSR
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 #: Seconds from one client to the next; they wait in the socket's queue.
@@ -57,10 +62,12 @@ class Handout:
     def __init__(self, storage, path, mode):
         """Listen; raise OSError or RuntimeError if that is not possible."""
         self._storage = storage
+        #: Are clients told of it?
+        self.is_for_clients = storage.local_reads
         self._path = path
         #: The directory of blobs, or None.
         self._blobs = _directory_of_blobs(storage)
-        self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
+        self._others_may_connect = mode != OWN_USER
         self._not_before = 0.0
         self._process = os.getpid()
         self._closing = threading.Event()
@@ -211,18 +218,20 @@ def _remove_if_it_is(path, status):
 
 
 def offered(storage):
-    """The Handout of a storage; None if it offers no local reads.
+    """The Handout of a storage; None if no other process may read its file.
 
     A wrapper never does: its records differ from those in the file of the
     storage that it wraps.
     """
-    if (not hasattr(type(storage), 'object_map')
-            or not storage.local_reads or storage.isReadOnly()):
+    if (not hasattr(type(storage), 'object_map') or not is_possible()
+            or storage.isReadOnly()):
         return None
     path = os.path.abspath(storage.getName()) + SUFFIX
     try:
         path.encode()  # clients are told the path
-        return Handout(storage, path, storage.local_reads_mode)
+        return Handout(storage, path, storage.local_reads_mode
+                       if storage.local_reads else OWN_USER)
     except (OSError, RuntimeError, UnicodeError) as error:
-        logger.warning('%r: no local reads: %s', path, error)
+        logger.warning('%r: no local reads, and no process that reads for'
+                       ' clients: %s', path, error)
         return None

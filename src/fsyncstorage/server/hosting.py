@@ -52,18 +52,13 @@ def replica_of(storage: Any) -> Any:
     return found if isinstance(found, Replica) else None
 
 
-def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
+def refuse_two_nodes(openers: Sequence[Any]) -> None:
     nodes = nodes_among(openers)
     if len(nodes) > 1:
         raise ValueError(
             f'the storages {", ".join(nodes)} are nodes of a log (durability'
             ' quorum), and a server can have one of them: two nodes could'
             ' wait for each other')
-    if nodes and passed:
-        raise ValueError(
-            f'the storage {nodes[0]} is a node of a log (durability quorum):'
-            ' only the one that leads listens, so the service manager must not'
-            ' (LISTEN_FDS, a .socket unit)')
 
 
 class Hosting(Host):

@@ -5,6 +5,8 @@ registered may send long frames, but all unfinished frames above `LONG` share
 `ROOM` bytes.  For a frame that finds no room, the connection is not read until
 its turn comes; a frame that is alone may be longer than `ROOM`.  A peer keeps
 its room for `ROOM_SECONDS` seconds, and longer only while no other peer waits.
+That is shorter than a client of ours lets a server be silent: one that waits
+cannot get a sign of life, since its pings are not read.
 
 A frame must be complete within `PER_FRAME` seconds; it gets the same time
 again whenever `PROGRESS` bytes have arrived in that time.
@@ -14,7 +16,7 @@ from .fairline import FairLine
 
 LONG = 1 << 16
 ROOM = 256 << 20
-ROOM_SECONDS = 60
+ROOM_SECONDS = 20
 
 PER_FRAME = 10
 PROGRESS = 1 << 16

@@ -13,12 +13,14 @@ Left to others: how many newcomers there may be, and which of them has to leave
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import traceback
 
 from ZEO.asyncio import server as stock
 
+from ..wire import frames
 from . import quiet
 from .connection import greeting
 from .door import Full
@@ -33,6 +35,9 @@ BACKLOG = 1024
 AT_ONCE = 32
 # Seconds until the next try, when the system has no descriptor left.
 PAUSE = 0.1
+# What a reader is told that no process takes.
+REFUSED = frames.frame(frames.Refused(
+    0, frames.TOO_MANY, b'no process can read for it now'))
 # Seconds in which a peer must register.
 REGISTER_WITHIN = 10
 
@@ -44,10 +49,8 @@ ZEO, TLS = (b'\0', 'ZEO'), (b'\x16', 'TLS')
 class Listener:
     """Takes the arguments of ZEO's Acceptor, and replaces it."""
 
-    def __init__(self, server, addr, ssl, msgpack, passed=(), as_stock=False):
-        """`passed` are sockets that listen already (manager.passed); then
-        `addr` is the address of the first one.  With `as_stock`, the greeting
-        is that of a stock server."""
+    def __init__(self, server, addr, ssl, msgpack, as_stock=False):
+        """With `as_stock`, the greeting is that of a stock server."""
         self.server = server
         self.ssl_context = ssl
         self.first_byte, self.protocol = TLS if ssl else ZEO
@@ -59,7 +62,7 @@ class Listener:
         self.event_loop = stock.new_event_loop()
         self._bound, self.sockets = None, []
         try:
-            self._open(addr, passed)
+            self._open(addr)
         except BaseException:
             self.close_loop()
             raise
@@ -67,14 +70,11 @@ class Listener:
         self._listen()
         logger.info('listening on %s', self.addr)
 
-    def _open(self, addr, passed):
-        if passed:
-            self.sockets = list(passed)
-        else:
-            self._bound = self.event_loop.run_until_complete(self._bind(addr))
-            self.sockets = [
-                socket.socket(fileno=os.dup(each.fileno()))
-                for each in self._bound.sockets]
+    def _open(self, addr):
+        self._bound = self.event_loop.run_until_complete(self._bind(addr))
+        self.sockets = [
+            socket.socket(fileno=os.dup(each.fileno()))
+            for each in self._bound.sockets]
         for each in self.sockets:
             each.setblocking(False)
             each.listen(BACKLOG)
@@ -141,9 +141,9 @@ class Listener:
         self.event_loop.call_later(PAUSE, self._listen)
 
     def _let_in(self, own, address):
-        newcomer = Newcomer(self, own)
         # '' for a unix socket.
         host = address[0] if isinstance(address, tuple) else ''
+        newcomer = Newcomer(self, own, host)
         try:
             self.server.door.come(newcomer, host)
         except Full:
@@ -183,8 +183,9 @@ class Newcomer:
     leaves = False
     _task = None
 
-    def __init__(self, listener, own):
+    def __init__(self, listener, own, host):
         self._listener = listener
+        self._host = host
         self._loop = listener.event_loop
         #: None when it belongs to a transport.
         self._socket = own
@@ -206,12 +207,14 @@ class Newcomer:
 
     def _speaks(self):
         try:
-            first = self._socket.recv(1, socket.MSG_PEEK)
+            first = self._socket.recv(frames.KNOWN_BY, socket.MSG_PEEK)
         except BlockingIOError:  # a false alarm of the system
             return
         except OSError:
             first = b''
-        if first == self._listener.first_byte:
+        if frames.is_preface(first):
+            self._begin_to_read()
+        elif first[:1] == self._listener.first_byte:
             self._loop.remove_reader(self._socket)
             self._listener.server.door.speaks(self)
             self._task = self._loop.create_task(self._become_connection())
@@ -221,6 +224,14 @@ class Newcomer:
                 logger.error('disconnected: its first byte is %r, which is not'
                              ' %s', first, self._listener.protocol)
             self.abort()
+
+    def _begin_to_read(self):
+        """It is a reader of a client of ours.  Nothing was read of it."""
+        taken = self._listener.server.readers.take(self._socket, self._host)
+        if not taken and self.greeted:
+            with contextlib.suppress(OSError):
+                self._socket.send(REFUSED)
+        self._forget()
 
     async def _become_connection(self):
         if self.leaves:

@@ -1,12 +1,10 @@
-"""Tells the service manager that the server is ready, alive, and stopping;
-and takes over the sockets that the manager has opened for it.
+"""Tells the service manager that the server is ready, alive, and stopping.
 
 It uses the protocol of systemd's `sd_notify`: each message is a datagram to
-the socket that NOTIFY_SOCKET names.  The sockets are its "socket activation":
-LISTEN_FDS is the number of descriptors, and LISTEN_PID says for which process
-they are.  The variables are taken out of the environment, so that processes
-which this one starts have neither.  Nothing here blocks: a message that cannot
-be sent now is sent again a moment later.  docs/internals/server.rst has more.
+the socket that NOTIFY_SOCKET names.  The variables are taken out of the
+environment, so that processes which this one starts do not have them.  Nothing
+here blocks: a message that cannot be sent now is sent again a moment later.
+docs/internals/server.rst has more.
 """
 
 import asyncio
@@ -24,11 +22,6 @@ AGAIN = 0.1
 # Errors that pass: the manager does not read, or there is no memory.
 PASSING = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
 
-# The first descriptor that is passed, and more addresses than any server has.
-FIRST = 3
-MOST = 64
-
-_FAMILIES = socket.AF_INET, socket.AF_INET6, socket.AF_UNIX
 _VARIABLES = 'NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID'
 
 
@@ -107,34 +100,3 @@ class Manager:
                     message, error)
         return True
 
-
-def passed(environment: MutableMapping[str, str]) -> list[socket.socket]:
-    """The sockets; an empty list if there are none for this process.
-
-    Raises ValueError for a descriptor that is no listening stream socket.
-    """
-    process, number, _ = (environment.pop(variable, '') for variable in (
-        'LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES'))
-    if process != str(os.getpid()):
-        return []
-    if not (number.isdecimal() and int(number) <= MOST):
-        raise ValueError(f'LISTEN_FDS is {number!r}, not a number of sockets')
-    return [_listening(FIRST + index) for index in range(int(number))]
-
-
-def _listening(descriptor: int) -> socket.socket:
-    try:
-        found = socket.socket(fileno=descriptor)
-        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    except OSError as error:
-        raise ValueError(
-            f'descriptor {descriptor}, which was passed to listen on, is no'
-            f' socket: {error.strerror}') from None
-    if (found.family not in _FAMILIES or found.type != socket.SOCK_STREAM
-            or not listens):
-        found.detach()
-        raise ValueError(
-            f'descriptor {descriptor}, which was passed to listen on, is no'
-            ' listening stream socket')
-    found.set_inheritable(False)
-    return found

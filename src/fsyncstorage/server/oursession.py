@@ -37,16 +37,12 @@ from . import quiet
 from .ballot import BEGUN
 from .ballot import FINISHING
 from .ballot import VOTED
-from .ballot import Ballot
 from .clients import said
-from .door import OF_A_TRANSACTION
-from .door import STREAM
-from .door import Full
-from .reader import Reading
-from .reader import Unwelcome
+from .decoding import MOST_CONTAINERS
+from .decoding import MOST_STEPS
+from .loads import Loading
 from .session import Session
 from .speech import OurSpeech
-from .threads import attempt
 from .workers import Dropped
 
 logger = quiet.get_logger(__name__)
@@ -55,6 +51,10 @@ logger = quiet.get_logger(__name__)
 MOST_QUESTIONS = 1000
 # Transactions that are looked at for one question: a second of a processor.
 MOST_LOOKED_AT = 100_000
+
+# Seconds for what has changed since a client's last tid.  A client gives its
+# server up after 30 seconds: it would never be welcomed, if that took longer.
+WELCOME_WITHIN = 20
 
 # The bytes of a mark, by which the readers of a client name it.
 MARK = 8
@@ -65,12 +65,17 @@ _WORDS = {
     outcomes.UNKNOWN: frames.UNKNOWN,
 }
 
+
+class Unwelcome(Exception):
+    """A hello is refused.  Its arguments are reason and text."""
+
+
 class Streams:
     """The streams of the clients of one storage, by the clients' ids."""
 
     def __init__(self):
         self._open = {}  # id of a client -> OurSession
-        self._unsettled = {}  # id of a client -> transactions that finish
+        self._unsettled = {}  # id of a client -> ballots that finish
 
     def begin(self, session, id, number):
         earlier = self._open.get(id)
@@ -87,11 +92,12 @@ class Streams:
         if finishing:
             self._unsettled.setdefault(session.client, set()).update(finishing)
 
-    def settled(self, transaction):
-        client = transaction.session.client
+    def settled(self, ballot):
+        """The session whose questions waited for this last."""
+        client = ballot.session.client
         left = self._unsettled.get(client)
         if left is not None:
-            left.discard(transaction)
+            left.discard(ballot)
             if not left:
                 del self._unsettled[client]
                 return self._open.get(client)
@@ -101,73 +107,9 @@ class Streams:
         return client not in self._unsettled
 
 
-class Transaction:
-    """A transaction that the client has begun: the `client` of its ballot."""
-
-    #: None: it could not be begun, or has failed, or is over.
-    ballot = None
-    #: It was voted and finished by one request: it can no longer be aborted.
-    is_in_one_trip = False
-    #: The outcome of its finish is known.
-    is_settled = False
-    #: The frame with its error, kept until its client asks.
-    failure = None
-
-    def __init__(self, session, begin):
-        self.session = session
-        self.number = begin.number
-        self.commit_id = begin.id
-        self._committer = session.service.committer
-
-    def begin(self, begin):
-        extension = (values.decoded(begin.extension, dict)
-                     if begin.extension else None)
-        self.ballot = Ballot(
-            self._committer.storage, self, self.number, begin.user,
-            begin.description, extension,
-            None if begin.tid == z64 else begin.tid, begin.status.decode(),
-            self.session.client_conflict_resolution)
-
-    @property
-    def log_label(self):
-        return self.session.log_label
-
-    @property
-    def is_finishing(self):
-        return self.ballot is not None and self.ballot.state is FINISHING
-
-    def end(self, abort=True):
-        """May be repeated."""
-        ballot, self.ballot = self.ballot, None  # leave no reference cycle
-        if ballot is not None and abort:
-            self._committer.abort(ballot)
-
-    # What its ballot wants of it
-
-    def timed_out(self, ballot):
-        self.session.give_up(self, self.session.too_late())
-
-    def enter_files(self, ballot):
-        try:
-            self.session.server.door.stay(ballot, OF_A_TRANSACTION)
-        except Full:
-            raise StorageTransactionError(
-                'the server has no descriptors left for the files of a large'
-                ' transaction, or of one with blobs') from None
-
-    def files_closed(self, ballot):
-        self.session.server.door.leave(ballot)
-
-    def finished(self, tid):
-        if not self.is_settled:
-            self.is_settled = True
-            self.session.settled(self)
-
-
-class OurSession(Reading, Session):
+class OurSession(Loading, Session):
 
     OFFERED = calls.OF_OURS
-    DESCRIPTORS = STREAM
     #: Its hello.
     client = stream = None
     #: Readers name their client by it; nobody else knows it.
@@ -177,7 +119,6 @@ class OurSession(Reading, Session):
         super().__init__(server, unregistered.read_only)
         self.connection = connection
         self.log_label = unregistered.log_label
-        self._transactions = {}  # number -> Transaction
         self._questions = []     # (number, id, since) that wait
         self._asking = 0         # questions that a thread looks for
         self._has_ended = False
@@ -223,7 +164,8 @@ class OurSession(Reading, Session):
             welcome(known, None)
         else:
             self._slow_calls.submit(
-                welcome, service.look_up_invalidations, tid, up_to)
+                welcome, service.look_up_invalidations, tid, up_to,
+                WELCOME_WITHIN)
 
     def _welcoming(self, tid, version, known):
         about = self.get_info()
@@ -232,9 +174,10 @@ class OurSession(Reading, Session):
         about['interfaces'] = list(map(list, about['interfaces']))
         about['mark'] = self.mark
         about['lost'] = getattr(self.storage, 'may_have_lost', False)
-        about['packs'] = self.service.packs.are_offered
         handout = self.service.handout
-        about['local'] = None if handout is None else handout.about
+        about['local'] = (handout.about if handout is not None
+                          and handout.is_for_clients else None)
+        about['readers'] = self.server.readers.read(self.service.name)
         return frames.frame(frames.Welcome(
             0, version, self.server.instance, tid,
             values.encoded(about)))
@@ -245,6 +188,9 @@ class OurSession(Reading, Session):
         self.server.tallies[self.mark] = self.tally
 
     # Coming and going
+
+    def turn_away(self):
+        raise Unwelcome(frames.TOO_MANY, 'no descriptors are left')
 
     def end(self):
         """End the client.  Transactions that are finishing go on; no others.
@@ -267,18 +213,18 @@ class OurSession(Reading, Session):
         self.server.tallies.pop(self.mark, None)
         if self.service is not None:
             self.service.streams.end(self, [
-                each for each in self._transactions.values()
-                if each.is_finishing and not each.is_settled])
-        for transaction in list(self._transactions.values()):
-            attempt(self._over, transaction)
+                ballot for ballot in self._ballots.values()
+                if ballot.state is FINISHING and not ballot.is_settled])
+        self.give_up_all()
+        self._failures.clear()
         self._questions.clear()
 
     def say_goodbye(self):
         """The server stops.  Promise that no transaction without an answer is
         committed, or ever will be; but not if one is finishing."""
         may_be_kept = any(
-            each.is_finishing or each.is_settled
-            for each in self._transactions.values())
+            ballot.state is FINISHING or ballot.is_settled
+            for ballot in self._ballots.values())
         self._end_all()
         if not may_be_kept:
             self.say(frames.Goodbye(0))
@@ -295,10 +241,10 @@ class OurSession(Reading, Session):
     def _call(self, message):
         self.connection.carry_out(
             message.number, False, message.name.decode('ascii', 'replace'),
-            values.decoded(message.arguments, tuple))
+            _values(message.arguments, tuple))
 
-    def about_client(self, version, reads_locally):
-        self.version, self.reads_locally = said(version), bool(reads_locally)
+    def about_client(self, reads_locally):
+        self.reads_locally = bool(reads_locally)
 
     def pack_status(self):
         return self.service.packs.of_storage.status()
@@ -326,167 +272,146 @@ class OurSession(Reading, Session):
     def _begin(self, begin):
         if self.read_only:
             raise ReadOnlyError()
-        open_ones = len(self._transactions)
-        if (begin.number in self._transactions
-                or open_ones >= frames.MOST_OPEN):
-            raise PeerError(f'a begin; {open_ones} transactions are open')
-        transaction = Transaction(self, begin)
-        self._transactions[begin.number] = transaction
-        self.stats.active_txns += 1
-        self._do(transaction, transaction.begin, begin)
+        open_ones = self._ballots.keys() | self._failures.keys()
+        if begin.number in open_ones or len(open_ones) >= frames.MOST_OPEN:
+            raise PeerError(
+                f'a begin; {len(open_ones)} transactions are open')
+        self.do(begin.number, self._begin_one, begin)
+
+    def _begin_one(self, begin):
+        extension = (_values(begin.extension, dict)
+                     if begin.extension else None)
+        self.begin(
+            begin.number, begin.user, begin.description, extension,
+            None if begin.tid == z64 else begin.tid, begin.status.decode(),
+            begin.id)
 
     def _operate(self, message):
         """What the ballot takes as the message has it."""
-        if transaction := self._begun(message):
-            operation = getattr(
-                transaction.ballot, _OPERATIONS[message.__class__])
-            self._do(transaction, operation, *message[1:])
+        if ballot := self._begun(message):
+            operation = getattr(ballot, _OPERATIONS[message.__class__])
+            self.do(ballot.id, operation, *message[1:])
 
     def _stores(self, message):
-        transaction = self._begun(message)
+        ballot = self._begun(message)
         number = frames.number_of_stores(message.stores)
-        if transaction:
-            self._do(transaction, transaction.ballot.batch, message.stores,
-                     number)
+        if ballot:
+            self.do(ballot.id, ballot.batch, message.stores, number)
 
     def _restore(self, message):
-        if transaction := self._begun(message):
-            _, oid, serial, source, has_data, data = message
-            self._do(transaction, transaction.ballot.restorea, oid, serial,
-                     data if has_data else None,
-                     None if source == z64 else source)
+        if ballot := self._begun(message):
+            number, oid, serial, source, has_data, data = message
+            self.do(number, ballot.restorea, oid, serial,
+                    data if has_data else None,
+                    None if source == z64 else source)
 
     def _blob_by_name(self, message):
-        if transaction := self._begun(message):
-            _, oid, serial, name, record = message
-            self._do(transaction, transaction.ballot.storeBlobShared, oid,
-                     serial, record, name.decode('ascii', 'replace'))
+        if ballot := self._begun(message):
+            number, oid, serial, name, record = message
+            self.do(number, ballot.storeBlobShared, oid, serial, record,
+                    name.decode('ascii', 'replace'))
 
     def _begun(self, message):
-        """The transaction that something is stored in; None if it has failed.
-        """
-        transaction = self._transactions.get(message.number)
-        if transaction is None:
-            raise PeerError('an operation without a transaction')
-        if transaction.failure is not None:
+        """The ballot that something is stored in; None if it has failed."""
+        if message.number in self._failures:
             return None
-        if transaction.ballot.state is not BEGUN:
-            raise PeerError(
-                f'an operation, already {transaction.ballot.state}')
-        return transaction
-
-    def _do(self, transaction, step, *arguments):
-        """Carry out the step; an error ends this transaction only."""
-        try:
-            step(*arguments)
-        except Exception as error:
-            logger.error('%s: a transaction failed before its vote: %r',
-                         self.log_label, error,
-                         exc_info=calls.traceback_of(error))
-            self.give_up(transaction, error)
-
-    def give_up(self, transaction, error):
-        """Abort it; its client gets the error when it asks."""
-        transaction.failure = self.connection.speech.error(
-            transaction.number, error)
-        transaction.end()
+        ballot = self._ballots.get(message.number)
+        if ballot is None:
+            raise PeerError('an operation without a transaction')
+        if ballot.state is not BEGUN:
+            raise PeerError(f'an operation, already {ballot.state}')
+        return ballot
 
     def _vote(self, message):
-        transaction = self._stored(message)
-        if transaction is not None:
-            self._ask_for_vote(transaction, self._voted)
+        ballot = self._stored(message)
+        if ballot is not None:
+            self._ask_for_vote(ballot, self._voted)
 
     def _trip(self, message):
-        transaction = self._stored(message)
-        if transaction is not None:
-            transaction.is_in_one_trip = True
-            self._ask_for_vote(transaction, self._voted_on_trip)
+        ballot = self._stored(message)
+        if ballot is not None:
+            ballot.is_in_one_trip = True
+            self._ask_for_vote(ballot, self._voted_on_trip)
 
-    def _ask_for_vote(self, transaction, done):
-        self.service.committer.vote(
-            transaction.ballot, functools.partial(done, transaction))
+    def _ask_for_vote(self, ballot, done):
+        self.service.committer.vote(ballot, functools.partial(done, ballot))
 
     def _stored(self, message):
-        """The transaction that is to be voted; None if it cannot be."""
-        transaction = self._asked(message, BEGUN)
-        if transaction is not None and transaction.ballot.half_a_blob:
-            self._refuse(transaction, 'a blob has not come completely')
+        """The ballot that is to be voted; None if it cannot be."""
+        ballot = self._asked(message, BEGUN)
+        if ballot is not None and ballot.half_a_blob:
+            self._refuse(ballot, 'a blob has not come completely')
             return None
-        return transaction
+        return ballot
 
     def _finish(self, message):
-        transaction = self._asked(message, VOTED)
-        if transaction is not None:
-            self._finish_voted(transaction)
-
-    def _finish_voted(self, transaction, resolved=b''):
-        self.service.committer.finish(
-            transaction.ballot, functools.partial(
-                self._finished, transaction, resolved))
+        ballot = self._asked(message, VOTED)
+        if ballot is not None:
+            self.finish(ballot, ballot.id)
 
     def _asked(self, message, state):
-        """The transaction that is to be voted or finished; None if it cannot
-        be: then its client is sent the error."""
-        transaction = self._transactions.get(message.number)
-        if transaction is None:
-            self._answer_error(message.number, StorageTransactionError(
+        """The ballot that is to be voted or finished; None if it cannot be:
+        then its client is sent the error."""
+        number = message.number
+        ballot = self._ballots.get(number)
+        if number in self._failures:
+            self.connection.send_error(number, self._failures.pop(number))
+        elif ballot is None:
+            self.connection.send_error(number, StorageTransactionError(
                 'this transaction is over, or was not begun'))
-        elif transaction.failure is not None:
-            self._over(transaction)
-            self.connection.outbox.send(transaction.failure)
-        elif transaction.is_finishing:
+        elif ballot.state is FINISHING:
             # It may be committed: an error would be a false answer.
             raise PeerError('a vote or a finish, behind a finish')
-        elif transaction.ballot.state is not state:
-            self._refuse(transaction, f'Already {transaction.ballot.state}')
+        elif ballot.state is not state:
+            self._refuse(ballot, f'Already {ballot.state}')
         else:
-            return transaction
+            return ballot
         return None
 
-    def _refuse(self, transaction, text):
-        self._over(transaction)
-        self._answer_error(transaction.number, StorageTransactionError(text))
+    def _refuse(self, ballot, text):
+        self.give_up(ballot)
+        self.connection.send_error(ballot.id, StorageTransactionError(text))
 
     def _abort(self, message):
-        transaction = self._transactions.get(message.number)
-        if transaction is not None:
-            if transaction.is_finishing or transaction.is_in_one_trip:
+        self._failures.pop(message.number, None)
+        ballot = self._ballots.get(message.number)
+        if ballot is not None:
+            if ballot.state is FINISHING or ballot.is_in_one_trip:
                 raise PeerError('an abort, behind a finish')
-            self._over(transaction)
+            self.give_up(ballot)
             self.stats.aborts += 1
         self.say(frames.Aborted(message.number))
 
-    def _voted(self, transaction, result, error):
+    def _voted(self, ballot, result, error):
         if error is None:
             try:
-                answer = self._answer_to_vote(transaction, result)
+                answer = self._answer_to_vote(ballot, result)
             except Exception as reason:
                 error = self._cannot_be_encoded(reason)
             else:
                 self.connection.gathers_once_more = True
                 self.say(answer)
                 return
-        self._over(transaction)
-        self._answer_error(transaction.number, error)
+        self.give_up(ballot)
+        self.connection.send_error(ballot.id, error)
 
-    def _voted_on_trip(self, transaction, result, error):
+    def _voted_on_trip(self, ballot, result, error):
         """Finish it in this same step: nothing can come between the two."""
-        if error is None and transaction.ballot.state is VOTED:
+        if error is None and ballot.state is VOTED:
             try:
                 resolved = frames.joined(result)
             except Exception as reason:
                 error = self._cannot_be_encoded(reason)
             else:
-                self._finish_voted(transaction, resolved)
+                self.finish(ballot, ballot.id, resolved)
                 return
-        self._voted(transaction, result, error)
+        self._voted(ballot, result, error)
 
-    def _answer_to_vote(self, transaction, result):
-        if transaction.ballot.state is BEGUN:
-            transaction.is_in_one_trip = False
-            return frames.Conflicts(
-                transaction.number, values.encoded(result))
-        return frames.Voted(transaction.number, frames.joined(result))
+    def _answer_to_vote(self, ballot, result):
+        if ballot.state is BEGUN:
+            ballot.is_in_one_trip = False
+            return frames.Conflicts(ballot.id, values.encoded(result))
+        return frames.Voted(ballot.id, frames.joined(result))
 
     def _cannot_be_encoded(self, reason):
         """A storage that is not ours returned something other than oids, or
@@ -494,34 +419,6 @@ class OurSession(Reading, Session):
         logger.error('%s: the answer to a vote cannot be encoded',
                      self.log_label, exc_info=reason)
         return reason
-
-    def _finished(self, transaction, resolved, tid, error):
-        """If there is a tid, the transaction is being announced."""
-        number, ballot = transaction.number, transaction.ballot
-        speech = self.connection.speech
-        if tid is None:
-            answer = speech.error(number, error)
-            self._over(transaction, abort=False)
-            # If that has failed, the transaction is still there: without an
-            # answer to it, a goodbye would be a false promise.
-            self.connection.outbox.send(answer)
-            return
-        self._over(transaction, abort=False)
-        self.count_commit(ballot)
-        if error is not None:
-            answer = (speech.invalidation(tid, ballot.oids)
-                      + speech.error(number, error))
-        else:
-            size = self.service.announced_size
-            answer = frames.frame(frames.Done(
-                number, tid, size['length'], size['size'], resolved))
-        self.connection.gathers_once_more = True
-        self.connection.outbox.announce(answer)
-
-    def _over(self, transaction, abort=True):
-        del self._transactions[transaction.number]
-        self.stats.active_txns -= 1
-        transaction.end(abort)
 
     # What became of a commit
 
@@ -531,9 +428,10 @@ class OurSession(Reading, Session):
         self._questions.append(message)
         self._go_on_asking()
 
-    def settled(self, transaction):
+    def settled(self, ballot):
         """The outcome of its finish is known, and announced."""
-        session = self.service.streams.settled(transaction)
+        ballot.is_settled = True
+        session = self.service.streams.settled(ballot)
         if session is not None:
             session._go_on_asking()
 
@@ -569,6 +467,11 @@ class OurSession(Reading, Session):
         self.connection.outbox.announce(frames.frame(frames.Outcome(
             number, _WORDS[found.word], found.tid or z64,
             found.reason.encode()[:1000])))
+
+
+def _values(data, kind):
+    """Of a client: the loop decodes them, as it does those of stock's."""
+    return values.decoded(data, kind, MOST_STEPS, MOST_CONTAINERS)
 
 
 #: The method of a ballot for each message that is one operation.

@@ -7,8 +7,7 @@ for.
 A pack goes on when its client leaves.  A forecast is for its client alone, and
 ends when the client leaves.
 
-A storage of ours tells how far a pack is, and can cancel it; the server
-*offers* this to clients of ours, in its welcome.
+A storage of ours tells how far a pack is, and can cancel it.
 """
 
 import functools
@@ -46,12 +45,8 @@ class PacksOfService:
         self._threads.shutdown(within=0)
 
     @property
-    def are_offered(self):
-        return hasattr(self._service.storage, 'packs')
-
-    @property
     def of_storage(self):
-        if not self.are_offered:
+        if not hasattr(self._service.storage, 'packs'):
             raise Unsupported(
                 'this storage tells nothing of its packs, and cannot cancel'
                 ' them')

@@ -39,6 +39,7 @@ import ZConfig
 import ZEO.runzeo
 from ZODB.POSException import StorageError
 
+from .. import core
 from ..metrics import address
 from ..metrics import exporters
 from ..metrics import probes
@@ -46,7 +47,6 @@ from ..storage.host import host_is
 from ..version import own_version
 from . import hosting
 from .manager import Manager
-from .manager import passed
 from .server import Server
 
 logger = logging.getLogger(__name__)
@@ -117,13 +117,11 @@ class Runner(ZEO.runzeo.ZEOServer):
         super().__init__(options)
         # Tests pass stock's options, which have no `metrics`.
         self._metrics_address = getattr(options, 'metrics', None)
-        # A copy: the next two take variables out of the original.
+        # A copy: the manager takes variables out of the original.
         self._environment = dict(os.environ)
         self._manager = Manager(os.environ)
-        #: Sockets that listen already, to be used in place of the address.
-        self._passed = passed(os.environ)
         storages = getattr(options, 'storages', None) or ()
-        hosting.refuse_unless_possible(storages, self._passed)
+        hosting.refuse_two_nodes(storages)
         self._hosting = hosting.Hosting(
             self._manager, next((each.name for each in storages), ''))
 
@@ -155,6 +153,8 @@ class Runner(ZEO.runzeo.ZEOServer):
             loop.call_soon_threadsafe(super().handle_sigusr2)
 
     def main(self):
+        logger.info('fsyncstorage %s, its core in %s', own_version(),
+                    core.IN_USE)
         _allow_all_descriptors()
         _give_back_memory()
         # Stock sets the handlers only when the storages are open, which may
@@ -167,14 +167,6 @@ class Runner(ZEO.runzeo.ZEOServer):
         if self._hosting.begins_anew:
             hosting.begin_anew(self._hosting, self._environment)
         sys.exit(self._status or self._hosting.status)
-
-    def check_socket(self):
-        if not self._passed:  # else the service manager listens there
-            super().check_socket()
-
-    def clear_socket(self):
-        if not self._passed:  # else its file belongs to the service manager
-            super().clear_socket()
 
     def make_pidfile(self):
         """Not yet: it may be the file of a server that is still running.  It
@@ -212,8 +204,9 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl,
+            tls_from=options.configfile and os.path.abspath(
+                options.configfile),
             metrics=self._metrics_address,
-            passed=self._passed,
             # Tests pass stock's options, which do not have it.
             greets_as_stock=bool(
                 getattr(options, 'greets_as_stock', None)))
@@ -285,7 +278,7 @@ def main(args=None):
     options.realize(args)
     try:
         runner = Runner(options)
-    except ValueError as error:  # of the sockets that were passed
+    except ValueError as error:  # two nodes
         sys.exit(f'fsync-runzeo: {error}')
     runner.main()
 

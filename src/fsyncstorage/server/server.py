@@ -8,10 +8,8 @@ import contextlib
 import functools
 import itertools
 import os
-import socket
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Sequence
 from typing import Any
 
 import ZODB.event
@@ -29,6 +27,8 @@ from .hosting import replica_of
 from .incoming import Room
 from .listening import Listener
 from .oursession import OurSession
+from .readers import ReaderProcesses
+from .readers import number_of_processes
 from .service import Service
 from .service import Traffic
 from .session import Session
@@ -46,14 +46,15 @@ class Server(StorageServer):
                  invalidation_age: float | None = None,
                  transaction_timeout: float | None = None,
                  metrics: exporters.Address | None = None,
-                 passed: Sequence[socket.socket] = (),
                  greets_as_stock: bool = False,
+                 tls_from: str | None = None,
                  **options: Any) -> None:
         """The arguments of StorageServer; `metrics` is the address at which
         all storages are shown, in addition to the addresses that they name
-        themselves; `passed` are sockets that listen already, used in place of
-        `addr`.  If it greets as stock, our own clients take it for stock,
-        unless they are told otherwise."""
+        themselves.  If it greets as stock, our own clients take it for stock,
+        unless they are told otherwise.  `tls_from` is the configuration file
+        that has `ssl`: without it, no process can read for clients over TLS.
+        """
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
         #: Called before each answer: may it leave?  None: always.
@@ -72,9 +73,8 @@ class Server(StorageServer):
         self._closing = False
         self.said_farewell = False
         super().__init__(
-            passed[0].getsockname() if passed else addr, storages,
-            Acceptor=functools.partial(
-                Listener, passed=passed, as_stock=greets_as_stock),
+            addr, storages,
+            Acceptor=functools.partial(Listener, as_stock=greets_as_stock),
             **options)
         if self.client_conflict_resolution:
             for storage in storages.values():
@@ -95,9 +95,23 @@ class Server(StorageServer):
             service.start()
             if service.handout is not None:
                 self.door.set_aside(handout.DESCRIPTORS)
+        self.readers = self._reader_processes(options.get('ssl'), tls_from)
         #: Storages that are shown at the server's own address for metrics.
         self._shown: list[exporters.Showing] = []
         self._show(metrics)
+
+    def _reader_processes(self, ssl: object,
+                          tls_from: str | None) -> ReaderProcesses:
+        offered = {name: service for name, service in self.services.items()
+                   if service.handout is not None}
+        if self.may_answer is not None or (ssl and tls_from is None):
+            # A process that was frozen could answer when another node leads.
+            offered = {}
+        return ReaderProcesses(
+            offered, self.instance, self.acceptor.greeting, self.tallies,
+            self.mailbox, number_of_processes(
+                [service.storage.readers for service in offered.values()]),
+            tls_from if ssl else None)
 
     def _show(self, address: exporters.Address | None) -> None:
         for name, service in self.services.items():
@@ -186,6 +200,7 @@ class Server(StorageServer):
         try:
             self._close()
         finally:
+            self.readers.close()
             for shown in self._shown:
                 shown.close()
 
@@ -216,6 +231,7 @@ class Server(StorageServer):
         """End all connections at once, without flushing them, and accept no
         others until `acceptor.go_on`.  In the loop."""
         self.acceptor.rest()
+        self.readers.end_all()
         for connection in list(self.connections):
             connection.abort()
 
@@ -223,6 +239,7 @@ class Server(StorageServer):
         """Accept no more connections, and close all that are open, after the
         answers that were given; then call `done`.  In the loop."""
         self.acceptor.stop_listening()
+        self.readers.end_all()
         self.mailbox.deliver()
         for connection in list(self.connections):
             connection.close()
@@ -256,6 +273,7 @@ class Server(StorageServer):
         self.acceptor.stop_listening()
         for connection in self._streams():
             connection.abort()
+        self.readers.end_all()
         # After the ends of these connections.
         self.acceptor.event_loop.call_soon(self._end_loop)
 
@@ -276,6 +294,7 @@ class Server(StorageServer):
         # Before any client sees a connection end.
         for each in self._streams():
             attempt(each.session.say_goodbye)
+        self.readers.end_all()
         for connection in list(self.connections):
             connection.close()
         self._stop_behind_the_last()

@@ -202,7 +202,7 @@ class Service:
             self.stats.conflicts += 1
             ballot.session.tally.conflicts += 1
         if not isinstance(error, TransactionError | UndoError):
-            logger.error('%s: a vote failed: %r', ballot.client.log_label,
+            logger.error('%s: a vote failed: %r', ballot.session.log_label,
                          error, exc_info=calls.traceback_of(error))
 
     def published(self, ballot, tid, durable=True):
@@ -220,7 +220,7 @@ class Service:
     def failed(self, ballot, error):
         """A finish has failed."""
         logger.error('%s: a transaction could not be finished',
-                     ballot.client.log_label, exc_info=error)
+                     ballot.session.log_label, exc_info=error)
         news = self._news_of(ballot)
         try:
             if news is not None:
@@ -228,7 +228,7 @@ class Service:
                 news.ready = True
                 self.announce()
             else:
-                ballot.client.finished(None)
+                ballot.session.settled(ballot)
                 ballot.tell(None, error)
         finally:
             self.committer.failed()
@@ -263,7 +263,7 @@ class Service:
         try:
             for news in batch:
                 self._remember(news.tid, news.oids)
-            self.last_tid = max(self.last_tid, batch[-1].tid)
+            self._set_last_tid(max(self.last_tid, batch[-1].tid))
             self._tell(batch)
         except BaseException:
             self.end_all()
@@ -273,8 +273,7 @@ class Service:
             # before it gets the outcome.  All of it is one step of the loop.
             for news in batch:
                 if news.ballot is not None:
-                    attempt(news.ballot.client.finished,
-                            news.tid if news.error is None else None)
+                    attempt(news.ballot.session.settled, news.ballot)
 
     def end_all(self):
         """Disconnect all: a client that was not told of a transaction must not
@@ -388,7 +387,13 @@ class Service:
         if last is not None:
             self._queue.extend(last(self._queue.maxlen))
         self._remembered = sum(len(oids) for _, oids in self._queue)
-        self.last_tid = self.storage.lastTransaction()
+        self._set_last_tid(self.storage.lastTransaction())
+
+    def _set_last_tid(self, tid):
+        """Before any client is told: processes that read must know it, too."""
+        if hasattr(type(self.storage), 'object_map'):
+            self.storage.announce(tid)
+        self.last_tid = tid
 
     def invalidations_since(self, tid):
         """The last tid and the oids changed since `tid`; None if not known.
@@ -411,15 +416,16 @@ class Service:
         age = time.time() - ZODB.TimeStamp.TimeStamp(tid).timeTime()
         return self._queue_age and age < self._queue_age
 
-    def look_up_invalidations(self, tid, up_to):
-        """The same, read from the storage in a thread for slow calls."""
-        oids = set()
+    def look_up_invalidations(self, tid, up_to, within=math.inf):
+        """The same, read from the storage in a thread for slow calls; None,
+        too, if that takes more than so many seconds."""
+        ends, oids = time.monotonic() + within, set()
         transactions = iter(self.storage.iterator(tid, up_to))
         if getattr(next(transactions, None), 'tid', None) != tid:
             return None
         for transaction in transactions:
             oids.update(record.oid for record in transaction)
-            if len(oids) > MOST_INVALIDATIONS:
+            if len(oids) > MOST_INVALIDATIONS or time.monotonic() > ends:
                 return None
         return up_to, list(oids)
 
@@ -450,7 +456,7 @@ class Service:
         status['loads-from-disk'] = self.figures.loads_from_disk
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
-        if self.handout is not None:
+        if self.handout is not None and self.handout.is_for_clients:
             status['local-clients'] = sum(
                 bool(session.reads_locally) for session in self.sessions)
         status['channels'] = self.figures.channels
@@ -475,7 +481,7 @@ def _say_slow(ballot, tid, now):
     logger.warning(
         '%s: the commit %s took %.3f s: waited %.3f s, voted %.3f s, held'
         ' until its client finished it %.3f s, written and synced %.3f s; of'
-        ' %s objects: %s%s', ballot.client.log_label, tid.hex(),
+        ' %s objects: %s%s', ballot.session.log_label, tid.hex(),
         now - ballot.asked_at, ballot.began_at - ballot.asked_at,
         ballot.held_since - ballot.began_at,
         ballot.finish_at - ballot.held_since, now - ballot.finish_at,

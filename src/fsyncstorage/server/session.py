@@ -7,7 +7,8 @@ later.
 A client has one transaction at a time.  Its ballot has the state.  It may fail
 while its client waits for no answer.  Then it is aborted, what the client
 still stores in it is ignored, and the client gets the error when it next asks
-for a vote or a finish.
+for a vote or a finish.  (A client of ours has several; what is the same for
+these is here.)
 
 Left to others: what a transaction stores, and its states (ballot), clients of
 ours, which have several transactions at a time (oursession).
@@ -32,15 +33,12 @@ from . import listing
 from . import quiet
 from .ballot import BEGUN
 from .ballot import VOTED
-from .ballot import BadFileName
 from .ballot import Ballot
 from .ballot import BytesInMemory
-from .ballot import OutOfPlace
 from .blobstream import BlobStreams
 from .blobstream import ZeoBlob
 from .clients import Tally
 from .clients import said
-from .door import CLIENT
 from .threads import attempt
 
 
@@ -65,18 +63,9 @@ class Session(ZEOStorage):
 
     #: What its client may call when it has registered.
     OFFERED = calls.REGISTERED
-    #: What its connection may need.
-    DESCRIPTORS = CLIENT
     service = None
-    #: None: only a client of ours can ask about a lost answer.
-    commit_id = None
     _readers = _slow_calls = questions = None
     _lines = ()
-    #: Its transaction, and the answer that the client waits for.
-    _ballot = _answer = None
-    #: The id of a transaction that has failed, and the error that its client
-    #: does not know yet.
-    _failed = None, None
     #: A number that no other client of this run of the server has.
     number = None
     tally = None
@@ -84,6 +73,13 @@ class Session(ZEOStorage):
     #: What a client of ours says of itself; None: any other client.
     version: str | None = None
     reads_locally: bool | None = None
+
+    def __init__(self, server, read_only):
+        super().__init__(server, read_only)
+        self._ballots = {}   # of the transactions that are open, by their ids
+        #: Of transactions that have failed: the errors that the client does
+        #: not know yet.
+        self._failures = {}
 
     # Coming and going
 
@@ -94,12 +90,10 @@ class Session(ZEOStorage):
         """Called whenever the connection has ended, for any reason."""
         self.connected = False
         self.server.close_conn(self)
-        if self._ballot is None:
-            self.log('disconnected')
-        else:
-            self.log(f'disconnected during a transaction'
-                     f' ({self._ballot.state})')
-            self._give_up()
+        states = [ballot.state for ballot in self._ballots.values()]
+        self.log(f'disconnected during a transaction ({states[0]})'
+                 if states else 'disconnected')
+        self.give_up_all()
         if self.service is not None:
             for line in self._lines:
                 line.close()
@@ -111,6 +105,10 @@ class Session(ZEOStorage):
     def end(self):
         """Disconnect it at once, and tell it nothing more."""
         self.connection.abort()
+
+    def turn_away(self):
+        """There are no descriptors for it."""
+        self.end()
 
     def wake(self):
         """The client reads again: go on with its requests."""
@@ -163,9 +161,6 @@ class Session(ZEOStorage):
         info = super().get_info()
         info['supports_record_iternext'] = self.record_iternext is not None
         return info
-
-    def get_size_info(self):
-        return self.service.size_info()
 
     # Reads
 
@@ -298,94 +293,145 @@ class Session(ZEOStorage):
         return self._read(
             lambda: [self.storage.new_oid() for _ in range(n)])
 
-    # The transaction
+    # Transactions, also those of a client that has several at a time
+
+    def begin(self, id, *described):
+        self._ballots[id] = Ballot(
+            self.service.committer.storage, self, id, *described)
+        self.stats.active_txns += 1
+
+    def do(self, id, step, *arguments):
+        """Carry out a step of this transaction before its vote.  An error
+        aborts it, and its client gets the error when it asks."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            error = self._of_the_disk(error)
+            own_logger.error('%s: a transaction failed before its vote: %r',
+                             self.log_label, error,
+                             exc_info=calls.traceback_of(error))
+            self._fail(id, error)
+
+    def _of_the_disk(self, error):
+        if not isinstance(error, OSError) or isinstance(
+                error, FileNotFoundError):  # of a blob that a peer named
+            return error
+        directory = error.filename or self.storage.temporaryDirectory()
+        return StorageError(
+            'the server could not keep what this transaction stores on the'
+            f' disk of {directory}: {error}')
+
+    def _fail(self, id, error):
+        # (The traceback would keep what was stored.)
+        self._failures[id] = error.with_traceback(None)
+        if id in self._ballots:
+            self.give_up(self._ballots[id])
+
+    def timed_out(self, ballot):
+        self.log('Transaction timeout after'
+                 f' {self.service.timeout} seconds', logging.CRITICAL)
+        self._fail(ballot.id, NotFinishedInTime(
+            'this transaction is not committed: it was not finished within the'
+            f' transaction-timeout of the server, {self.service.timeout}'
+            ' seconds'))
+
+    def give_up(self, ballot):
+        """Abort what can still be aborted."""
+        self.over(ballot)
+        self.service.committer.abort(ballot)
+
+    def give_up_all(self):
+        for ballot in list(self._ballots.values()):
+            attempt(self.give_up, ballot)
+
+    def over(self, ballot):
+        del self._ballots[ballot.id]
+        self.stats.active_txns -= 1
+
+    def settled(self, ballot):
+        """Nothing to note: a stock client cannot ask later."""
+
+    def finish(self, ballot, number, resolved=b''):
+        """The answer has this number, and names what was resolved."""
+        self.service.committer.finish(ballot, functools.partial(
+            self._finished, ballot, number, resolved))
+
+    def _finished(self, ballot, number, resolved, tid, error):
+        """If there is a tid, the transaction is being announced."""
+        connection, speech = self.connection, self.connection.speech
+        if tid is None:
+            answer = speech.error(number, error)
+            self.over(ballot)
+            # If that has failed, the transaction is still there: without an
+            # answer to it, a goodbye would be a false promise.
+            connection.outbox.send(answer)
+            return
+        self.over(ballot)
+        self.tally.commits += 1
+        self.stats.commits += 1
+        self.stats.conflicts_resolved += ballot.conflicts_resolved
+        if error is not None:
+            answer = (speech.invalidation(tid, ballot.oids)
+                      + speech.error(number, error))
+        else:
+            answer = speech.done(
+                number, tid, self.service.announced_size, resolved)
+        connection.gathers_once_more = True
+        connection.outbox.announce(answer)
+
+    # Its transaction
 
     def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
         if self.read_only:
             raise ReadOnlyError()
-        if self._ballot is not None:
-            if self.transaction.id == id:
-                self.log(f'duplicate tpc_begin({id!r})')
-                return
+        if id in self._ballots:
+            self.log(f'duplicate tpc_begin({id!r})')
+            return
+        if self._ballots:
             raise StorageTransactionError(
                 'Multiple simultaneous tpc_begin requests from one client.')
-        self._failed = None, None
-        try:
-            self._ballot = Ballot(
-                self.service.committer.storage, self, id, user, description,
-                ext, tid, status, self.client_conflict_resolution)
-        except Exception as error:
-            self._note_failure(id, error)
-            return
-        self.transaction = self._ballot.transaction
-        self.stats.active_txns += 1
+        self._failures.clear()
+        self.do(id, self.begin, id, user, description, ext, tid, status)
 
     def store(self, name, arguments):
         """A call that stores something.  A part of a blob does not name its
         transaction; of any other call, its id is the last argument."""
         used = calls.OF_A_TRANSACTION[name]
-        failed, _ = self._failed
-        if len(arguments) > used:
-            id = arguments[used]
-            if id == failed:
-                return
-            if self._ballot is None or self.transaction.id != id:
-                self._check_tid(id, exc=StorageTransactionError)
-        elif failed is not None:
+        id, = arguments[used:] or [
+            *self._ballots, *self._failures, None][:1]
+        if id in self._failures:
             return
-        elif self._ballot is None:
-            raise StorageTransactionError('a blob without a transaction')
-        if self._ballot.state is not BEGUN:
-            raise OutOfPlace(f'Already {self._ballot.state}')
-        try:
-            getattr(self._ballot, name)(*arguments[:used])
-        except (OutOfPlace, BadFileName):
-            raise
-        except Exception as error:
-            self._fail(error)
+        ballot = self._ballot_of(id, BEGUN)
+        self.do(id, getattr(ballot, name), *arguments[:used])
 
-    def _fail(self, error):
-        """Abort it."""
-        if isinstance(error, OSError) and not isinstance(
-                error, FileNotFoundError):  # of a blob that a peer named
-            directory = error.filename or self.storage.temporaryDirectory()
-            error = StorageError(
-                'the server could not keep what this transaction stores'
-                f' on the disk of {directory}: {error}')
-        self._note_failure(self.transaction.id, error)
-        self._give_up()
-
-    def _note_failure(self, id, error):
-        """Its client gets the error when it asks."""
-        own_logger.error('%s: a transaction failed before its vote: %r',
-                         self.log_label, error,
-                         exc_info=calls.traceback_of(error))
-        # (The traceback would keep what was stored.)
-        self._failed = id, error.with_traceback(None)
+    def _ballot_of(self, id, state):
+        ballot = self._ballots.get(id)
+        if ballot is None:
+            raise StorageTransactionError(
+                'this transaction is over, or was not begun')
+        if ballot.state is not state:
+            raise StorageTransactionError(f'Already {ballot.state}')
+        return ballot
 
     def vote(self, id):
-        return self._ask(id, BEGUN, self.service.committer.vote, self._voted)
+        return self._ask(id, BEGUN, self._vote)
 
     def tpc_finish(self, id):
-        return self._ask(
-            id, VOTED, self.service.committer.finish, self._finished)
+        return self._ask(id, VOTED, lambda ballot, answer: self.finish(
+            ballot, answer.message_id))
 
-    def _ask(self, id, state, ask, done):
-        """Ask for a vote or a finish, unless the transaction has failed; raise
-        unless it has this id and this state."""
+    def _ask(self, id, state, ask):
+        """Ask for a vote or a finish, unless the transaction has failed."""
         answer = answers.Later(self.connection)
-        failed, error = self._failed
-        if failed is not None and failed == id:
-            self._failed = None, None
-            self._tell(answer, error)
-            return answer
-        if self._ballot is None or self.transaction.id != id:
-            self._check_tid(id, exc=StorageTransactionError)
-        if self._ballot.state is not state:
-            raise StorageTransactionError(f'Already {self._ballot.state}')
-        self._answer = answer
-        ask(self._ballot, done)
+        if id in self._failures:
+            self._tell(answer, self._failures.pop(id))
+        else:
+            ask(self._ballot_of(id, state), answer)
         return answer
+
+    def _vote(self, ballot, answer):
+        self.service.committer.vote(
+            ballot, functools.partial(self._voted, ballot, answer))
 
     def _tell(self, answer, error):
         if isinstance(error, NotFinishedInTime | LeaderChanged):
@@ -396,81 +442,18 @@ class Session(ZEOStorage):
         else:
             answer.done(None, error)
 
-    def _voted(self, result, error):
-        answer = self._answer
+    def _voted(self, ballot, answer, result, error):
         if error is None:
             answer.done(result, None)
         else:
-            self._forget()
+            self.over(ballot)
             self._tell(answer, error)
 
-    def _finished(self, tid, error):
-        """If there is a tid, the transaction is being announced."""
-        connection, answer, ballot = (
-            self.connection, self._answer, self._ballot)
-        self._forget()
-        if tid is None:
-            answer.done(None, error)
-            return
-        self.count_commit(ballot)
-        if error is not None:
-            first = connection.speech.invalidation(tid, ballot.oids)
-        else:
-            first = connection.speech.sizes(self.service.announced_size)
-        connection.gathers_once_more = True
-        connection.outbox.announce(first + answer.frame(tid, error))
-
-    def count_commit(self, ballot):
-        """A transaction of this client has been committed."""
-        self.tally.commits += 1
-        self.stats.commits += 1
-        self.stats.conflicts_resolved += ballot.conflicts_resolved
-
     def tpc_abort(self, id):
-        if id == self._failed[0]:
-            self._failed = None, None
-        elif self._check_tid(id):
+        self._failures.pop(id, None)
+        if id in self._ballots:
             self.stats.aborts += 1
-            self._give_up()
-
-    def _give_up(self):
-        """Abort what can still be aborted."""
-        ballot = self._ballot
-        self._forget()
-        self.service.committer.abort(ballot)
-
-    def _forget(self):
-        self._ballot = self.transaction = self._answer = None
-        self.stats.active_txns -= 1
-
-    # What its ballot wants of it
-
-    @property
-    def session(self):
-        return self
-
-    def timed_out(self, ballot):
-        self._failed = self.transaction.id, self.too_late()
-        self._give_up()
-
-    def too_late(self):
-        """Log that a transaction was not finished in time; return the error
-        for its client."""
-        self.log('Transaction timeout after'
-                 f' {self.service.timeout} seconds', logging.CRITICAL)
-        return NotFinishedInTime(
-            'this transaction is not committed: it was not finished within the'
-            f' transaction-timeout of the server, {self.service.timeout}'
-            ' seconds')
-
-    def enter_files(self, ballot):
-        """Their descriptors were counted when the client registered."""
-
-    def files_closed(self, ballot):
-        """They stay counted until the client goes."""
-
-    def finished(self, tid):
-        """Nothing to note: a stock client cannot ask later."""
+            self.give_up(self._ballots[id])
 
     # Packs: as in stock, a client that only reads may also call `pack`
 

@@ -34,19 +34,22 @@ class ZeoSpeech:
                 message_id, ValueError("Couldn't pickle response"))
 
     def error(self, message_id, error):
-        return frame(self.error_message(message_id, error))
-
-    def error_message(self, message_id, error):
         try:
-            return self.encode(
+            message = self.encode(
                 message_id, 2, '.reply', reduce_exception(error))
         except Exception:  # its arguments cannot be encoded
-            return self.encode(
+            message = self.encode(
                 message_id, 2, '.reply',
                 reduce_exception(ValueError(short_repr(error))))
+        return frame(message)
 
     def call(self, method, *arguments):
         return frame(self.encode(0, True, method, arguments))
+
+    def done(self, message_id, tid, sizes, resolved):
+        """A transaction is committed.  (The answer to its vote has said what
+        was resolved.)"""
+        return self.sizes(sizes) + self.reply(message_id, tid)
 
     def invalidation(self, tid, oids):
         return self.call('invalidateTransaction', tid, oids)
@@ -75,6 +78,11 @@ class OurSpeech:
         return frames.frame(frames.Error(
             number, name.encode()[:1000],
             values.encoded(values.plain(arguments))))
+
+    @staticmethod
+    def done(number, tid, sizes, resolved):
+        return frames.frame(frames.Done(
+            number, tid, sizes['length'], sizes['size'], resolved))
 
     @staticmethod
     def invalidation(tid, oids):

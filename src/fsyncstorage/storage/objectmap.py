@@ -11,6 +11,7 @@ What is stored, and when:
 - `add` stores the positions of a transaction when it is appended, under the
   storage's `_lock`, before it can be published;
 - `show` stores the end of what is published, before anybody is told of it;
+- `announce` stores a tid before clients are told of it;
 - `is_durable` stores what a sync has covered, before that is published;
 - `build` copies the index, some buckets at a time, under the same `_lock` as
   `add`: so either the index has a new position already, or `add` stores it
@@ -154,8 +155,11 @@ class ObjectMap:
     def is_durable(self, end: int) -> None:
         self._grow(layout.DURABLE, end)
 
+    def announce(self, tid: bytes) -> None:
+        self._grow(layout.ANNOUNCED, int.from_bytes(tid, 'big'))
+
     def _grow(self, word: int, end: int) -> None:
-        """Store this end, unless it is smaller: at the end of a build, two
+        """Store this number, unless it is smaller: at the end of a build, two
         threads may call this in the wrong order."""
         with self._growing:
             if end > self._words[word]:
@@ -300,6 +304,7 @@ def build(storage: Any) -> ObjectMap:
         # What it did before is told here, and never replaces a newer end.
         new.is_durable(journal.sequencer.durable.end)
         new.show(journal.view.end)
+        new.announce(storage.announced)
         journal.refuse_when_stopped()
         _refuse_when_silent(storage)
         if new.is_retired:

@@ -34,6 +34,7 @@ from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
 from zope.interface import alsoProvides
 from zope.interface import implementer
 
@@ -131,6 +132,7 @@ class FsyncStorage(
         checksums: bool = True,
         index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
+        readers: int | str = 'auto',
         pack_process: bool = True,
         pack_rate: str | int = 'none',
         local_reads: bool = False,
@@ -149,6 +151,9 @@ class FsyncStorage(
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
+        #: For a server: how many processes read for its clients; None: as many
+        #: as it likes.
+        self.readers = policies.readers(readers)
         #: For a server: may clients on this machine read the file themselves,
         #: and which clients (the mode of a socket)?
         self.local_reads = bool(local_reads)
@@ -184,6 +189,8 @@ class FsyncStorage(
         self._swapping = threading.Lock()
         #: Drawn for each opening: the maps of this one have it.
         self.instance = os.urandom(INSTANCE_SIZE)
+        #: The last tid that a server has told its clients of.
+        self.announced = z64
         self._making_map = threading.Lock()
         #: What holds the append lock for a pack.
         self._still: contextlib.ExitStack | None = None
@@ -595,6 +602,12 @@ class FsyncStorage(
             if current is None or current.is_retired:
                 current = objectmap.build(self)
             return current
+
+    def announce(self, tid: bytes) -> None:
+        """A server is about to tell its clients of all up to this tid."""
+        self.announced = tid
+        if (object_map := self.journal.map) is not None:
+            object_map.announce(tid)
 
     def retire_map(self) -> None:
         """From now on, clients do not read the file themselves, but ask the

@@ -95,6 +95,13 @@ class Hello(NamedTuple):
     release: bytes
 
 
+class Preface(NamedTuple):
+    """The first bytes of a reader, before TLS: by them a server knows it, and
+    hands it to a process that reads.  Its hello follows."""
+    number: int
+    magic: bytes
+
+
 class HelloOfAReader(NamedTuple):
     """A client opens a connection on which it only reads."""
     number: int
@@ -286,6 +293,11 @@ class Missing(NamedTuple):
     as_of: bytes
 
 
+class Elsewhere(NamedTuple):
+    """A reader cannot say: the client has to ask on its stream."""
+    number: int
+
+
 class GetBlob(NamedTuple):
     number: int
     oid: bytes
@@ -413,6 +425,7 @@ MAGIC = b'\xf5FSYNC\r\n'
 _ROWS = [
     _row('H', Hello, '8sBB16sI8sB', counted=3, rest=False,
          longest=LONGEST_BEFORE),
+    _row('Y', Preface, '8s', rest=False, longest=LONGEST_BEFORE),
     _row('R', HelloOfAReader, '8sBB16s8s', counted=1, rest=False,
          longest=LONGEST_BEFORE),
     _row('B', Begin, '16s8sc', counted=2, longest=MOST_OF_A_BEGIN),
@@ -444,6 +457,7 @@ _ROWS = [
     _row('f', Found, '8s8s8s'),
     _row('n', Nothing, '8s', rest=False),
     _row('m', Missing, '8s', rest=False),
+    _row('w', Elsewhere, rest=False),
     _row('s', BlobSize, 'Q', rest=False),
     _row('c', BlobChunk),
     _row('r', Result),
@@ -533,9 +547,9 @@ class Inbox:
         self._begin = 0
         self._buffer += data
 
-    @property
-    def waiting(self) -> int:
-        return len(self._buffer) - self._begin
+    def rest(self) -> bytes:
+        """What was not taken apart: somebody else does that."""
+        return bytes(memoryview(self._buffer)[self._begin:])
 
     def next(self) -> Message | None:
         """The next message, or None if it has not completely arrived."""
@@ -629,6 +643,16 @@ def _lengths(number: int) -> struct.Struct:
 SUFFIX = b'+fsync1'
 
 
+#: What a reader sends first; a server looks at so many bytes of it.
+PREFACE = frame(Preface(0, MAGIC))
+KNOWN_BY = 5
+
+
+def is_preface(begin: bytes) -> bool:
+    """Does a connection that begins with these bytes want to read?"""
+    return begin[:KNOWN_BY] == PREFACE[:KNOWN_BY]
+
+
 def is_greeting(body: bytes) -> bool:
     """Is it what a ZEO server says first?  Whether it is one of ours:
     `body.endswith(SUFFIX)`."""
@@ -636,8 +660,8 @@ def is_greeting(body: bytes) -> bool:
 
 
 def is_hello(body: bytes) -> bool:
-    """Does a client's first message open a session of ours?"""
-    return body[5:5 + len(MAGIC)] == MAGIC and body[:1] in (b'H', b'R')
+    """Does a client's first message open a stream?"""
+    return body[5:5 + len(MAGIC)] == MAGIC and body[:1] == b'H'
 
 
 def common_version(lowest: int, highest: int) -> int | None:

@@ -61,6 +61,7 @@ REPLIES: dict[type, tuple[tuple[str, ...], str | None]] = {
     frames.Found: ((LOADING,), None),
     frames.Nothing: ((LOADING,), None),
     frames.Missing: ((LOADING, FETCHING), None),
+    frames.Elsewhere: ((LOADING, FETCHING), None),
     frames.Result: ((CALLING,), None),
     frames.Outcome: ((ASKING,), None),
     frames.Pong: ((PINGING,), None),

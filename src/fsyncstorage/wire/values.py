@@ -32,10 +32,11 @@ def encoded(value: Any) -> bytes:
     return file.getvalue()
 
 
-def decoded(data: bytes, kind: type = object) -> Any:
+def decoded(data: bytes, kind: type = object, steps: int = MOST_STEPS,
+            containers: int = MOST_CONTAINERS) -> Any:
     """The value, of this class; PeerError if it is of another, or none."""
     try:
-        value = PlainReader(MOST_STEPS, MOST_CONTAINERS).load(data)
+        value = PlainReader(steps, containers).load(data)
     except Unreadable as error:
         raise PeerError(str(error)) from error
     if not isinstance(value, kind):

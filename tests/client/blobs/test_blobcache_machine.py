@@ -242,7 +242,7 @@ class Deaths(BlobCacheTest):
         self.server.put(1, 3500)
         self.server.put(2, 9000)
 
-    def die_in_download(self, after=lambda: None):
+    def die_in_download(self, after=lambda: None, length=3500):
         def load_and_die():
             self.server.sending = sending
             self.load(self.cache(), 1)
@@ -253,15 +253,15 @@ class Deaths(BlobCacheTest):
                 die()
 
         self.assertTrue(os.WIFSIGNALED(forked(load_and_die)))
-        self.assertEqual(list(self.disk.parts().values()), [3500])
-        self.assertEqual(self.disk.total(), 3500)
+        self.assertEqual(list(self.disk.parts().values()), [length])
+        self.assertEqual(self.disk.total(), length)
 
     def test_who_is_there_goes_on_with_what_is_left(self):
         """Of a long blob, it is said how much is there."""
-        for short, asked in (1000, 2000), (1 << 20, 0):
+        for short, asked, said in (1000, 2000, 16), (1 << 20, 0, 0):
             self.short_is(short)
             cache = self.cache()
-            self.die_in_download()
+            self.die_in_download(length=3500 + said)
             self.load(cache, 1)
             self.assertEqual(self.server.asked, [(1, asked)])
             self.assertEqual(self.check(), self.names(1))

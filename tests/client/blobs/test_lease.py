@@ -6,6 +6,8 @@ from unittest import mock
 
 from fsyncstorage.client.blobs import directory
 from fsyncstorage.client.blobs.directory import LONGEST_LEASE
+from fsyncstorage.client.stock import StockClient
+from fsyncstorage.client.storage import FsyncClient
 
 from ...support import oid
 from ..connected import ConnectedTestCase
@@ -118,10 +120,14 @@ class Client(ConnectedTestCase):
             self.assertGreaterEqual(os.stat(path).st_atime, before + seconds)
 
     def test_a_shared_directory(self):
-        client = self.connect(
-            blob_dir=self.path('blobs'), shared_blob_dir=True)
-        path = client.leaseBlob(oid(1), self.serial)
-        self.check_path(path)
-        self.assertTrue(path.startswith(self.path('blobs')))
+        clients = [
+            self.connect(make=make, blob_dir=self.path('blobs'),
+                         shared_blob_dir=True)
+            for make in (FsyncClient, StockClient)]
+        for client in clients:
+            path = client.leaseBlob(oid(1), self.serial)
+            self.check_path(path)
+            self.assertTrue(path.startswith(self.path('blobs')))
         os.remove(path)
-        self.assertIsNone(client.leaseBlob(oid(1), self.serial))
+        for client in clients:
+            self.assertIsNone(client.leaseBlob(oid(1), self.serial))

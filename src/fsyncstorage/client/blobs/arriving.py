@@ -73,7 +73,10 @@ class ArrivingFile(io.RawIOBase):
         if self._source.closed:  # in the child of a fork
             return True
         nobody_downloads = self._source.lock()
-        _, self._there = self._source.said() or (self.size, 0)
+        if self._source.length == self.size:  # it is complete
+            self._there = self.size
+        else:
+            _, self._there = self._source.said() or (self.size, 0)
         return nobody_downloads and self._there < self.size
 
     def close(self):

@@ -12,15 +12,16 @@ import secrets
 import stat
 import time
 
-from ZEO.ClientStorage import BlobCacheLayout
 from ZODB.blob import BLOB_SUFFIX
 from ZODB.blob import LAYOUT_MARKER
+from ZODB.utils import u64
 
 from .part import GUEST
-from .part import PROGRESS
 from .part import Part
 
 LAYOUT = 'zeocache'
+#: As stock's.
+BUCKETS = 997
 OWN = 'fsyncstorage'
 
 #: File systems of other machines, as Linux calls them.
@@ -45,6 +46,17 @@ FORGOTTEN = 24 * 3600
 
 #: Seconds after which the system has written a file to the disk.
 YOUNG = 600
+
+
+class BlobCacheLayout:
+    """That of stock; to import stock's would import its event loop, too."""
+
+    def oid_to_path(self, oid):
+        return str(u64(oid) % BUCKETS)
+
+    def getBlobFilePath(self, oid, tid):
+        number, bucket = divmod(u64(oid), BUCKETS)
+        return f'{bucket}/{number}.{tid.hex()}{BLOB_SUFFIX}'
 
 
 class CacheDirectory:
@@ -194,8 +206,7 @@ class CacheDirectory:
     def parts(self):
         """The paths of all parts."""
         return [os.path.join(self._parts, name)
-                for name in os.listdir(self._parts)
-                if not name.endswith(PROGRESS)]
+                for name in os.listdir(self._parts)]
 
     def claim(self, blob, wait=True):
         """The part of a blob that is not there, locked.

@@ -16,6 +16,7 @@ from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
 from ...wire.frames import LONGEST_BLOB
+from .part import OF_WHAT_IS_SAID
 from .part import Part
 
 if typing.TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Download:
                 f'{self} has {size} bytes on the server, but'
                 f' {self._size or self.offset} were expected')
         if self._size is None:
-            self._resize(size)
+            self._resize(size + (OF_WHAT_IS_SAID if size > SHORT else 0))
             self._size = size
         self._tell(self.offset)
 
@@ -125,9 +126,10 @@ class Download:
             raise
 
     def give_up(self) -> None:
-        """Remove the part."""
-        with self.part:
-            self._room.remove(self.part)
+        """Remove the part, unless it is the blob by now."""
+        if not self.part.closed:
+            with self.part:
+                self._room.remove(self.part)
 
     def _transfer(self) -> None:
         made_room = False
@@ -147,14 +149,16 @@ class Download:
             f' {TRIES} times, the last time by: {reason}') from reason
 
     def _complete(self) -> None:
+        # Nothing is said behind it any more; or a dead process had more.
+        if self.part.length != self.offset:
+            self._resize(self.offset)
         if not self.part.is_guest:
-            if self.part.length != self.offset:  # a dead process had more
-                self._room.resize(self.part, self.offset)
-            self.part.complete()
             self._room.directory.give_name(self.part.path, self.path)
             self.part.close()
         self.is_complete = True
 
     def _resize(self, size: int) -> None:
-        if not self.part.is_guest:
+        if self.part.is_guest:
+            os.truncate(self.part.fileno(), size)
+        else:
             self._room.resize(self.part, size)

@@ -12,11 +12,11 @@ import struct
 
 from ... import forks
 
-PROGRESS = '.progress'
 GUEST = '.guest'
 
 # The size of a blob, and how many bytes of it are there.
 _SAID = struct.Struct('>QQ')
+OF_WHAT_IS_SAID = _SAID.size
 
 
 class LockedFile(io.FileIO):
@@ -57,11 +57,9 @@ class LockedFile(io.FileIO):
 class Part(LockedFile):
     """Who downloads the blob has its part locked; others may read it.
 
-    It is as long as the room that it takes.  How much of a long blob is there
-    is said in a file beside its part.
+    It is as long as the room that it takes.  Behind a long blob is said how
+    large that is, and how much of it is there, until it is complete.
     """
-
-    _progress: io.FileIO | None = None
 
     @property
     def length(self) -> int:
@@ -73,42 +71,24 @@ class Part(LockedFile):
 
     def say(self, size: int, there: int) -> None:
         """Say how large the blob is, and how many bytes are there."""
-        if self._progress is None:
-            self._progress = open(self.path + PROGRESS, 'wb', 0)
-        os.pwrite(self._progress.fileno(), _SAID.pack(size, there), 0)
+        os.pwrite(self.fileno(), _SAID.pack(size, there), size)
 
     def said(self) -> tuple[int, int] | None:
-        """What was said last; None if nothing was."""
-        if self._progress is None:
-            try:
-                progress = open(self.path + PROGRESS, 'r+b', 0)
-            except FileNotFoundError:
-                return None
-            # If the part has lost its name, that may be of a later one.
-            if not self.has_its_name():
-                progress.close()
-                return None
-            self._progress = progress
-        data = os.pread(self._progress.fileno(), _SAID.size, 0)
-        if len(data) < _SAID.size:
+        """What was said last; None if nothing is."""
+        size = self.length - OF_WHAT_IS_SAID
+        if size <= 0:
             return None
-        size, there = _SAID.unpack(data)
-        return (size, there) if there <= min(size, self.length) else None
-
-    def complete(self) -> None:
-        """It is about to lose its name: another part may get it."""
-        if self._progress is not None:
-            os.remove(self.path + PROGRESS)
+        data = os.pread(self.fileno(), OF_WHAT_IS_SAID, size)
+        if len(data) < OF_WHAT_IS_SAID:  # it is complete by now
+            return None
+        said, there = _SAID.unpack(data)
+        return (size, there) if there <= size == said else None
 
     def remove(self) -> None:
-        # In this order: a new part never finds the progress of an older one.
-        for path in self.path + PROGRESS, self.path:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.path)
 
     def close(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
         if not self.closed:
             self.unlock()
         super().close()

@@ -3,7 +3,6 @@ beside a cache of its own (client.blobs)."""
 
 import os
 
-from ZEO.ClientStorage import BlobCacheLayout
 from ZODB.blob import LAYOUTS
 from ZODB.blob import FilesystemHelper
 from ZODB.blob import rename_or_copy_blob
@@ -11,6 +10,7 @@ from ZODB.POSException import POSKeyError
 
 from ...wire import frames
 from .directory import LAYOUT
+from .directory import BlobCacheLayout
 
 
 def helper_of_cache(directory):

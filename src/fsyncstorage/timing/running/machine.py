@@ -10,6 +10,7 @@ import platform
 import tempfile
 from statistics import median
 
+from fsyncstorage import core
 from fsyncstorage.datafile import disk
 
 from . import crew
@@ -30,7 +31,7 @@ def describe(directory):
         'system': f'{platform.system()} {platform.release()}',
         'architecture': platform.machine(),
         'python': (f'{platform.python_implementation()}'
-                   f' {platform.python_version()}'),
+                   f' {platform.python_version()}, core in {core.IN_USE}'),
         'packages': {name: _version(name) for name in PACKAGES},
         'file_system': _file_system(directory),
         'load_average': os.getloadavg()[0],

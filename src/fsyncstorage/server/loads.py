@@ -1,12 +1,8 @@
-"""Loads and blobs for clients of ours: on a stream, or on a reader.
+"""Loads and blobs for clients of ours, on their streams.
 
-A client that has a stream opens readers beside it: connections on which it
-only loads, so that its threads do not wait for each other.  What is promised
-on either:
+A client asks here where no reader can answer.  What is promised:
 
-- The answer to a load names the tid for which the answer is true.  On a
-  reader, replies keep no order with what is announced on the stream: the
-  client relies on that tid alone.
+- The answer to a load names the tid for which the answer is true.
 - A cached record is answered at once, any other by the reader threads.
 - A blob that turns out shorter than announced ends the connection.
 """
@@ -14,30 +10,18 @@ on either:
 import functools
 import os
 
-from ZEO.shortrepr import short_repr
 from ZODB.utils import z64
 
 from ..wire import frames
 from . import calls
 from . import quiet
-from .blobstream import BlobStreams
-from .clients import Tally
-from .door import READER
-from .door import Full
-from .speech import OurSpeech
-from .threads import attempt
+from .workers import Dropped
 
 logger = quiet.get_logger(__name__)
 
-MOST_READERS = 1000
 
-
-class Unwelcome(Exception):
-    """A hello is refused.  Its arguments are reason and text."""
-
-
-class Reading:
-    """What a stream and a reader have in common."""
+class Loading:
+    """A stream, as far as it loads."""
 
     #: Set by the class that is derived from this one.
     connection = service = stats = tally = None
@@ -94,7 +78,7 @@ class Reading:
     def _cannot_read(self, number, as_of, error):
         if isinstance(error, KeyError):
             self.say(frames.Missing(number, as_of))
-        else:
+        elif not isinstance(error, Dropped):  # else its client has gone
             logger.error('%s: a load or a blob: %r', self.log_label, error,
                          exc_info=calls.traceback_of(error))
             self._answer_error(number, error)
@@ -105,63 +89,6 @@ class Reading:
 
     def say(self, message):
         self.connection.outbox.send(frames.frame(message))
-
-
-class Reader(Reading):
-    """A reader, in the place of a session."""
-
-    def __init__(self, server, connection, hello, version):
-        """`Unwelcome`, if the hello is refused."""
-        self.server = server
-        self.connection = connection
-        self.log_label = connection.session.log_label
-        if hello.instance != server.instance:
-            raise Unwelcome(frames.OTHER_INSTANCE,
-                            'the server was restarted: open a stream')
-        name = hello.storage.decode('utf-8', 'replace')
-        if name not in server.services:
-            raise Unwelcome(frames.UNKNOWN_STORAGE,
-                            f'no storage {short_repr(name)} is served here')
-        open_ones = sum(
-            service.figures.channels for service in server.services.values())
-        if open_ones >= MOST_READERS:
-            raise Unwelcome(frames.TOO_MANY,
-                            f'{open_ones} readers are open, the limit')
-        try:
-            server.door.stay(connection, READER)
-        except Full:
-            raise Unwelcome(
-                frames.TOO_MANY, 'no descriptors are left') from None
-        self.service = service = server.services[name]
-        self.stats = service.stats
-        # (A new Tally is for a client that has gone: nobody will read it.)
-        self.tally = server.tallies.get(hello.mark) or Tally()
-        self.tally.readers.add(connection)
-        self._readers = service.readers.line(connection.account)
-        self._streams = BlobStreams(connection, self._readers)
-        service.figures.channels += 1
-        connection.speech = OurSpeech(self)
-        self.say(frames.Welcome(
-            0, version, server.instance, frames.NO_TID, b''))
-
-    def receive(self, body):
-        message = frames.taken(body)
-        self.service.figures.requests += 1
-        if message.number and message.__class__ is frames.Load:
-            self._load(message)
-        elif message.number and message.__class__ is frames.GetBlob:
-            self._get_blob(message)
-        else:
-            raise frames.PeerError(f'{message!r:.100} of a reader')
-
-    def wake(self):
-        attempt(self._readers.wake)
-
-    def notify_disconnected(self):
-        self.tally.has_gone(self.connection)
-        self.service.figures.channels -= 1
-        self._readers.close()
-        self.server.forget(self.connection)
 
 
 class _Blob:

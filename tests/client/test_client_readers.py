@@ -1,0 +1,183 @@
+"""A client that reads by the processes of its server."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from unittest import mock
+
+from ZODB.POSException import POSKeyError
+from ZODB.serialize import referencesf
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
+
+from fsyncstorage import core
+from fsyncstorage.client import readers as client_readers
+from fsyncstorage.server import readers
+
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .connected import ConnectedTestCase
+from .connected import commit
+
+OBJECTS = 200
+
+
+class Reading(ConnectedTestCase):
+
+    readers = 2
+    records = {number: b'%d' % number * 100 for number in range(OBJECTS)}
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect()
+
+    def read_by_processes(self):
+        return self.in_loop(lambda: self.figures.requests)
+
+    def forget(self):
+        """Nothing is in the cache of the client any more."""
+        with contextlib.closing(self.client):
+            self.client = self.connect()
+
+    def check_all(self, client, choice=None):
+        now = p64(u64(client.lastTransaction()) + 1)
+        records = list(self.records.items())
+        if choice is not None:
+            choice.shuffle(records)
+        for number, data in records:
+            self.assertEqual(client.loadBefore(oid(number), now),
+                             (data, self.tid, None))
+
+    def kill_one(self):
+        """Of the processes; False: there is none now."""
+        pids = self.in_loop(lambda: [
+            each._child.pid for each in self.server.readers._processes
+            if each._child])
+        with contextlib.suppress(ProcessLookupError):  # it was killed before
+            for pid in pids[:1]:
+                os.kill(pid, signal.SIGKILL)
+        return pids
+
+    def test_from_the_processes_and_from_the_cache(self):
+        for _ in range(2):
+            self.check_all(self.client)
+        until(lambda: self.read_by_processes() == OBJECTS, 'counted once each')
+        self.assertEqual(self.server.stats['1'].loads, OBJECTS)
+
+    def test_many_threads(self):
+        """They have fewer readers than they are."""
+        client = self.connect(read_channels=3)
+        threads = [Thread(self.check_all, client, random.Random(seed))
+                   for seed in range(12)]
+        for thread in threads:
+            thread.result()
+        until(self.read_by_processes, 'they are counted')
+        self.assertLessEqual(
+            self.in_loop(lambda: len(self.server.readers._readers)), 3)
+
+    def test_what_only_the_server_can_say(self):
+        self.assertRaises(POSKeyError, self.client.load, oid(OBJECTS))
+        self.assertIsNone(
+            self.client.loadBefore(oid(1), self.tid))
+        self.check_all(self.client)
+
+    def test_prefetched(self):
+        """Each is asked for once; when it is wanted, its answer is here, or on
+        the way."""
+        self.client.prefetch(
+            (oid(number) for number in range(OBJECTS + 5)), maxtid)
+        self.check_all(self.client)
+        until(lambda: self.read_by_processes() == OBJECTS + 5, 'once each')
+        self.assertRaises(POSKeyError, self.client.load, oid(OBJECTS))
+
+    def test_what_changes_behind_a_prefetch(self):
+        """Its answer is not that of a load which begins afterwards."""
+        other = self.connect()
+        self.client.prefetch([oid(1)], maxtid)
+        until(self.read_by_processes, 'it is answered')
+        tid = commit(other, {1: b'new'}, self.tid)
+        self.client.ping()
+        self.assertEqual(self.client.load(oid(1)), (b'new', tid))
+
+    def test_a_commit_of_its_own_is_read_at_once(self):
+        other = self.connect()
+        tid = self.tid
+        for number in range(50):
+            tid = commit(other, {1: b'%d' % number}, tid)
+            other._cache.drop([oid(1)])
+            self.assertEqual(other.load(oid(1))[0], b'%d' % number)
+
+    def test_a_process_that_is_killed(self):
+        """Loads go on over the stream, and then by the next process."""
+        self.patch(readers, RETREAT=0)
+        self.patch(client_readers, RETREAT=0)
+        self.check_all(self.client)
+        stop = threading.Event()
+
+        def read():
+            while not stop.is_set():
+                with contextlib.closing(self.connect()) as client:
+                    self.check_all(client)
+
+        threads = [Thread(read) for _ in range(3)]
+        for _ in range(5):
+            until(self.kill_one, 'a process reads')
+        stop.set()
+        for thread in threads:
+            thread.result()
+
+    def test_a_pack(self):
+        """The file is another one then, and so is the map."""
+        self.check_all(self.client)
+        self.storage.pack(time.time(), referencesf, gc=False)
+        changed = commit(self.client, {1: b'changed'}, self.tid)
+        self.forget()
+        self.assertEqual(self.client.load(oid(1)), (b'changed', changed))
+
+    def test_a_blob(self):
+        data = os.urandom(1 << 20)
+        serial = self.store_blob(300, data)
+        client = self.connect(blob_dir=self.path('cache'))
+        with open(client.loadBlob(oid(300), serial), 'rb') as file:
+            self.assertEqual(file.read(), data)
+        until(self.read_by_processes, 'it came by a process')
+
+    def test_a_blob_whose_reader_is_lost(self):
+        """The rest of it comes on another way."""
+        self.readers = 1
+        self.serve_again()
+        data = os.urandom(1 << 26)
+        serial = self.store_blob(300, data)
+        client = self.connect(blob_dir=self.path('cache'))
+        self.check_all(client)  # so the process runs
+        loading = Thread(client.loadBlob, oid(300), serial)
+        until(lambda: self.in_loop(lambda: self.figures.sent) > 1 << 22,
+              'some of it was sent')
+        self.kill_one()
+        with open(loading.result(), 'rb') as file:
+            self.assertEqual(file.read(), data)
+
+    def test_a_server_without(self):
+        self.readers = 0
+        self.serve_again()
+        self.forget()
+        self.check_all(self.client)
+        self.assertEqual(self.read_by_processes(), 0)
+
+
+class ReadingByTwins(Reading):
+    """Where the core was not built."""
+
+    level = 2
+
+    def setUp(self):
+        self.patch(core, exchange=None, cached=None)
+        environment = mock.patch.dict(os.environ, FSYNC_CORE='off')
+        environment.start()
+        self.addCleanup(environment.stop)
+        super().setUp()

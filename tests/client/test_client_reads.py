@@ -1,0 +1,88 @@
+"""Reads of a client: threads that read at the same time, and no readers.
+
+(By the processes of a server: test_client_readers.)
+"""
+
+import contextlib
+import os
+import threading
+from unittest import mock
+
+from ZODB.POSException import POSKeyError
+from ZODB.utils import maxtid
+
+from fsyncstorage.client import reads
+from fsyncstorage.server.blobstream import READ_AT_ONCE
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .connected import ConnectedTestCase
+
+
+class Threads(ConnectedTestCase):
+
+    records = {number: b'data %d' % number for number in range(1, 9)}
+
+    def test_one_object_is_asked_for_once(self):
+        """Whoever wants it meanwhile gets the same answer."""
+        client = self.connect()
+        with self.loads_held_up(), mock.patch.object(
+                client._cache, 'ask', side_effect=client._cache.ask) as ask:
+            threads = [Thread(self.load, client, 1) for _ in range(8)]
+            until(lambda: ask.call_count == 8, 'all want it')
+        for thread in threads:
+            self.assertEqual(thread.result(), (b'data 1', self.tid, None))
+        self.assertEqual(self.service.stats.loads, 1)
+
+    def test_who_asks_for_the_others_is_interrupted(self):
+        """Another one asks then."""
+        self.patch(reads, SHARED_LOAD_WITHIN=2 * PATIENCE)
+        client = self.connect()
+        go_on, asked = threading.Event(), client._reads._asked
+
+        def interrupted(*load):
+            client._reads._asked = asked
+            go_on.wait(PATIENCE)
+            raise KeyboardInterrupt
+
+        client._reads._asked = interrupted
+        with mock.patch.object(
+                client._cache, 'ask', side_effect=client._cache.ask) as ask:
+            threads = [Thread(self.load, client, 1) for _ in range(4)]
+            until(lambda: ask.call_count == 4, 'all want it')
+            go_on.set()
+            found = []
+            for thread in threads:
+                with contextlib.suppress(KeyboardInterrupt):
+                    found.append(thread.result())
+        self.assertEqual(found, 3 * [(b'data 1', self.tid, None)])
+
+
+class ThreadsOverTLS(Threads):
+
+    tls = True
+
+
+class ThreadsOverAUnixSocket(Threads):
+
+    address = 'socket'
+
+
+class WithoutReaders(ConnectedTestCase):
+
+    records = {1: b'data'}
+
+    def test_without_any(self):
+        """All of it comes over the stream."""
+        content = os.urandom(4 * READ_AT_ONCE)
+        serial = self.store_blob(2, content)
+        client = self.connect(blob_dir=self.path('cache'))
+        self.assertEqual(self.load(client, 1), (b'data', self.tid, None))
+        self.assertRaises(POSKeyError, self.load, client, 9)
+        with open(client.loadBlob(oid(2), serial), 'rb') as file:
+            self.assertEqual(file.read(), content)
+        self.assertRaises(POSKeyError, client.loadBlob, oid(1), self.tid)
+        client.prefetch([oid(2)], maxtid)
+        self.assertEqual(self.load(client, 2)[1], serial)

@@ -1,0 +1,329 @@
+"""The core in C does what its twins in plain Python do, whatever it is given.
+
+Goes with `core/`.
+"""
+
+import contextlib
+import fcntl
+import os
+import random
+import socket
+import struct
+import unittest
+
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage import core
+from fsyncstorage.client import cachefile
+from fsyncstorage.format import NotAMap
+from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.source import Source
+from fsyncstorage.local.answering import Answering
+from fsyncstorage.wire import frames
+
+from ..often import often
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+
+OBJECTS = 60
+LONGEST = 1 << 10
+
+
+@unittest.skipUnless(core.IN_USE == 'C', 'the core was not built')
+class CoreTestCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.choice = random.Random(self.id())
+        self.storage = self.open(durability='none')
+        self.tids = []
+        serials = {}
+        for _ in range(40):
+            records = {
+                self.choice.randrange(OBJECTS): os.urandom(self.choice.choice(
+                    [1, 100, 4000, 4100, 30_000]))
+                for _ in range(5)}
+            self.tids.append(commit(self.storage, records, serials))
+            serials.update(dict.fromkeys(records, self.tids[-1]))
+        self.storage.announce(self.tids[-1])
+        self.data, self.map = self.storage.object_map().open()
+        self.addCleanup(os.close, self.data)
+        self.addCleanup(os.close, self.map)
+
+    def sources(self, data, object_map, of_child=True):
+        """Of the core, and of the twin; None: it does not take them."""
+        made = []
+        for kind in core.Source, Source:
+            try:
+                made.append(kind(
+                    data, object_map, self.storage.instance, of_child))
+            except NotAMap:
+                made.append(None)
+        return made
+
+    def a_load(self):
+        tid = p64(u64(self.choice.choice(self.tids))
+                  + self.choice.choice([0, 1]))
+        return oid(self.choice.randrange(OBJECTS + 2)), self.choice.choice(
+            [tid, maxtid])
+
+
+class Damaged(CoreTestCase):
+    """A file and a map in which any byte may be wrong."""
+
+    def copies(self):
+        """Of both files, for which the map is right."""
+        data = os.open(self.path('copy'), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.addCleanup(os.close, data)
+        os.write(data, os.pread(self.data, 1 << 30, 0))
+        size = os.fstat(self.map).st_size
+        of_map = os.memfd_create(
+            'copy', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.addCleanup(os.close, of_map)
+        os.ftruncate(of_map, size)
+        used = 4096 + 8 * self.capacity() + 4096
+        os.pwrite(of_map, os.pread(self.map, used, 0), 0)
+        status = os.fstat(data)
+        os.pwrite(of_map, struct.pack('@QQ', status.st_dev, status.st_ino),
+                  8 * layout.DEVICE)
+        return data, of_map, used
+
+    def capacity(self):
+        return struct.unpack('@Q', os.pread(self.map, 8, 8))[0]
+
+    def test_a_map_that_is_not_sealed_or_not_whole(self):
+        data, of_map, used = self.copies()
+        self.assertEqual(self.sources(data, of_map), [None, None])
+        fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        self.assertNotIn(None, self.sources(data, of_map))
+        self.assertEqual(self.sources(of_map, of_map), [None, None])
+        self.assertEqual(self.sources(data, data), [None, None])
+        self.assertEqual(self.sources(self.data, of_map), [None, None])
+        near, far = socket.socketpair()
+        with near, far:
+            self.assertEqual(
+                self.sources(data, near.fileno()), [None, None])
+        for word, value in ((layout.MAGIC, 0), (layout.CAPACITY, 1 << 60),
+                            (layout.CAPACITY, 512), (layout.INSTANCE, 1)):
+            with self.subTest(word):
+                data, of_map, _ = self.copies()
+                os.pwrite(of_map, struct.pack('@Q', value), 8 * word)
+                fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+                self.assertEqual(self.sources(data, of_map), [None, None])
+
+    def test_the_same_answers(self):
+        for _ in range(often(10, 300)):
+            data, of_map, used = self.copies()
+            self.damage(data, of_map, used)
+            fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            of_core, twin = self.sources(
+                data, of_map, self.choice.choice([True, False]))
+            self.assertEqual(of_core is None, twin is None)
+            if twin is None:
+                continue
+            for _ in range(200):
+                load = self.a_load()
+                self.assertEqual(of_core.load_before(*load),
+                                 twin.load_before(*load))
+            oids = [oid(number) for number in range(OBJECTS)] + [None]
+            self.assertEqual(of_core.prefetch(oids), twin.prefetch(oids))
+
+    def damage(self, data, of_map, used):
+        size = os.fstat(data).st_size
+        for _ in range(self.choice.randrange(40)):
+            os.pwrite(data, self.choice.randbytes(
+                self.choice.choice([1, 8, 42])), self.choice.randrange(size))
+        for _ in range(self.choice.randrange(5)):
+            at = self.choice.choice([
+                8 * self.choice.randrange(layout.END, layout.ANNOUNCED),
+                self.choice.randrange(used)])
+            os.pwrite(of_map, self.choice.choice([
+                b'\0' * 8, struct.pack('@Q', self.choice.randrange(size)),
+                self.choice.randbytes(8)]), at)
+        if self.choice.random() < 0.3:
+            os.ftruncate(data, self.choice.randrange(size))
+
+
+class Answers(CoreTestCase):
+    """To the bytes of a reader."""
+
+    def requests(self):
+        found = []
+        for number in range(1, 200):
+            found.append(frames.frame(frames.Load(number, *self.a_load())))
+        return found
+
+    def answers(self, kind, source, requests, cut=None):
+        """All that is answered, and how it ended."""
+        near, far = socket.socketpair()
+        with near, far:
+            answering = kind(
+                near if kind is Answering else near.fileno(), source, LONGEST,
+                b'')
+            read = Thread(self.read, far)
+            end = []
+
+            def run():
+                try:
+                    while True:
+                        end.append(answering.run())
+                        if end[-1] is None:
+                            break
+                except (EOFError, ValueError, frames.PeerError) as error:
+                    end.append(
+                        'closed' if isinstance(error, EOFError) else 'wrong')
+                near.shutdown(socket.SHUT_RDWR)
+
+            running = Thread(run)
+            with contextlib.suppress(OSError):
+                for request in requests:
+                    far.sendall(request)
+                far.shutdown(socket.SHUT_WR)
+            running.result()
+            return read.result(), end, (
+                answering.loads, answering.requests, answering.sent)
+
+    @staticmethod
+    def read(far):
+        data = b''
+        with contextlib.suppress(ConnectionError):
+            while more := far.recv(1 << 16):
+                data += more
+        return data
+
+    def check(self, requests, of_child=True):
+        of_core, twin = self.sources(self.data, self.map, of_child)
+        found = self.answers(core.Answering, of_core, requests)
+        self.assertEqual(found, self.answers(Answering, twin, requests))
+        return found
+
+    def test_loads(self):
+        for _ in range(often(2, 20)):
+            data, end, _ = self.check(self.requests())
+            self.assertEqual(end, ['closed'])
+            self.assertGreater(len(data), 100_000)
+
+    def test_in_pieces(self):
+        all_of_them = b''.join(self.requests())
+        pieces = []
+        while all_of_them:
+            size = self.choice.choice([1, 7, 25, 1000])
+            pieces.append(all_of_them[:size])
+            all_of_them = all_of_them[size:]
+        self.check(pieces)
+
+    def test_what_is_no_load(self):
+        blob = frames.frame(frames.GetBlob(5, oid(1), z64, 0, 9))
+        self.assertEqual(
+            self.check([*self.requests(), blob, *self.requests()])[1],
+            [blob[4:], 'closed'])
+        for bad in (b'\xff\xff\xff\xff', b'\0\0\4\1' + b'x' * 99):
+            self.assertEqual(
+                self.check([*self.requests(), bad])[1][-1], 'wrong')
+
+    def test_a_map_that_is_retired(self):
+        self.storage.retire_map()
+        requests = self.requests()
+        answer, end, _ = self.check(requests)
+        self.assertEqual((len(answer), end), (9, [None]))
+
+    def test_rubbish(self):
+        for _ in range(often(50, 5000)):
+            requests = self.requests()[:self.choice.randrange(4)]
+            rubbish = self.choice.randbytes(self.choice.randrange(200))
+            if self.choice.random() < 0.7:
+                rubbish = struct.pack(
+                    '>I', self.choice.randrange(40)) + rubbish
+            self.check([*requests, rubbish])
+
+
+class Exchanges(CoreTestCase):
+    """A load by a client's thread."""
+
+    def exchange(self, answer, number=7):
+        near, far = socket.socketpair()
+        with near, far:
+            near.settimeout(PATIENCE)
+            sending = Thread(far.sendall, answer)
+            try:
+                near.setblocking(True)
+                found = core.exchange(near.fileno(), number, oid(1), maxtid)
+            finally:
+                sending.result()
+            self.assertEqual(
+                far.recv(100), frames.frame(
+                    frames.Load(number, oid(1), maxtid)))
+            return found
+
+    def test_what_was_found(self):
+        for size in 0, 1, 1 << 14, (1 << 14) - 33, 1 << 20, 3_000_001:
+            found = frames.Found(7, p64(3), p64(2), z64, os.urandom(size))
+            self.assertEqual(
+                self.exchange(frames.frame(found)), tuple(found[1:]))
+
+    def test_other_answers(self):
+        for answer in (frames.Missing(7, p64(3)), frames.Elsewhere(7),
+                       frames.Found(8, p64(3), p64(2), z64, b''),
+                       frames.Error(7, b'name', b'')):
+            body = self.exchange(frames.frame(answer))
+            self.assertEqual(frames.taken(body), answer)
+        self.assertEqual(self.exchange(b'\0\0\0\0'), b'')
+
+    def test_what_is_wrong(self):
+        for wrong in (b'\xff\xff\xff\xff', b'\x40\0\0\1', b'\0\0\0\1xy'):
+            with self.assertRaises(ValueError):
+                self.exchange(wrong)
+
+    def test_an_end(self):
+        for begin in b'', b'\0\0', b'\0\0\0\x09abc':
+            near, far = socket.socketpair()
+            with near, far:
+                far.sendall(begin)
+                far.shutdown(socket.SHUT_WR)
+                self.assertRaises(
+                    EOFError, core.exchange, near.fileno(), 1, z64, z64)
+            self.assertRaises(
+                OSError, core.exchange, near.fileno(), 1, z64, z64)
+
+    def test_what_is_no_load(self):
+        for bad in ((1, 1, b'', z64), (1, 1, z64, None), (1, -1, z64, z64),
+                    ('', 1, z64, z64), (1, 1, z64)):
+            self.assertRaises(
+                (TypeError, ValueError, OverflowError), core.exchange, *bad)
+
+
+class CacheFile(CoreTestCase):
+
+    def test_the_same_as_the_twin(self):
+        """Also where a byte is wrong."""
+        file = cachefile.CacheFile(self.path('cache'), 1 << 20)
+        self.addCleanup(file.close)
+        file.empty(z64)
+        positions = {}
+        for number in range(100):
+            data = self.choice.randbytes(
+                self.choice.choice([0, 1, 100, 4050, 4060, 9000]))
+            positions[oid(number)] = file.append(
+                cachefile.DATA, oid(number), p64(number), z64, data), data
+        file.write()
+        with open(self.path('cache'), 'r+b') as raw:
+            for name, (position, data) in positions.items():
+                self.assertEqual(
+                    self.found(file, position, name), (data, p64(u64(name))))
+                self.assertIsNone(self.found(file, position, oid(1000)))
+                at = file._place(position) + self.choice.randrange(
+                    cachefile.HEAD.size + len(data))
+                right = os.pread(raw.fileno(), 1, at)
+                os.pwrite(raw.fileno(), bytes([right[0] ^ 4]), at)
+                self.assertIsNone(self.found(file, position, name))
+
+    def found(self, file, position, name):
+        return core.cached(
+            file._file.fileno(), file._place(position),
+            position % cachefile.MODULUS, file.longest, name)
