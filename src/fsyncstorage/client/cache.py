@@ -133,12 +133,19 @@ class Cache:
             used = self._file.end - self._begin if self._file else 0
             return self._hits, self._misses, self._evictions, used
 
-    @_alone
     def load_before(self, oid, tid):
         """Return data, serial, and the tid of the next revision or None; or
         None."""
-        # Most callers want the current revision.
-        position = self._current.get(oid)
+        with self._lock:
+            # Most callers want the current revision.
+            position = self._current.get(oid)
+            if position is None and not self._ended:
+                self._misses += 1
+                return None
+            return self._found(position, oid, tid)
+
+    @_alone
+    def _found(self, position, oid, tid):
         if position is not None:
             data, serial = self._read(position, oid)
             if serial < tid:

@@ -285,15 +285,21 @@ class Reader:
     def _get_blob(self, message):
         blobs = self._storage.blobs
         path = blobs and blobs.path(message.oid, message.serial)
+        file = None
         if path is not None:
-            with contextlib.suppress(OSError), open(path, 'rb', 0) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size >= message.offset:
-                    self._send_blob(file, size, message)
-                    return
-        self._send(frames.Elsewhere(message.number))
+            with contextlib.suppress(OSError):
+                file = open(path, 'rb', buffering=0)
+        if file is None:
+            self._send(frames.Elsewhere(message.number))
+            return
+        with file:  # from here on, an error ends the reader
+            self._send_blob(file, message)
 
-    def _send_blob(self, file, size, message):
+    def _send_blob(self, file, message):
+        size = os.fstat(file.fileno()).st_size
+        if size < message.offset:
+            self._send(frames.Elsewhere(message.number))
+            return
         self._send(frames.BlobSize(message.number, size))
         file.seek(message.offset)
         left = message.answer(size)

@@ -184,6 +184,8 @@ class Order:
             if not has_size or not 0 < len(message.data) <= missing:
                 raise PeerError(f'{len(message.data)} bytes of a blob')
             missing -= len(message.data)
+        elif kind is frames.Elsewhere and has_size:
+            raise PeerError('a blob that has begun, and is elsewhere')
         else:
             return None
         if not missing:
