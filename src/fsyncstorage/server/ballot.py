@@ -24,6 +24,7 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.TimeStamp import TimeStamp
 
+from .. import datafile
 from ..commit import asking
 from ..commit.blobs import UPLOAD
 from ..errors import ConflictsLeft
@@ -54,6 +55,9 @@ IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob.
 MOST_OF_A_BLOB = 1 << 20
+#: Bytes of a blob that are begun to be written to the disk together, while the
+#: rest of it arrives.
+WRITTEN_BACK_AT_ONCE = 1 << 20
 # Bytes that can only be in memory (descriptions, and the names of blobs), for
 # all ballots of one client, and for all ballots.
 MEMORY_ONLY_OF_ONE = 16 << 20
@@ -120,6 +124,8 @@ class Ballot:
     is_dropped = False
     #: The file of a blob of which only a part has arrived.
     half_a_blob = None
+    #: So many bytes of it are on their way to the disk.
+    _written_back = 0
     has_to_resolve = False  # a conflict: see Unresolved
     #: It was voted and finished by one request: its client cannot abort it.
     is_in_one_trip = False
@@ -256,10 +262,16 @@ class Ballot:
         self._has_blobs = True
         self.half_a_blob = tempfile.NamedTemporaryFile(
             prefix=UPLOAD, delete=False, dir=self.storage.temporaryDirectory())
+        self._written_back = 0
 
     def storeBlobChunk(self, chunk):
         self._needs_half_a_blob()
         self.half_a_blob.write(chunk)
+        end = self.half_a_blob.tell()
+        if end - self._written_back >= WRITTEN_BACK_AT_ONCE:
+            datafile.disk.begin_to_write_back(
+                self.half_a_blob.fileno(), self._written_back, end)
+            self._written_back = end
 
     def storeBlobEnd(self, oid, serial, data):
         self._needs_half_a_blob()
