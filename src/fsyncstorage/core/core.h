@@ -64,6 +64,16 @@ static inline void put64(unsigned char *to, uint64_t value)
     put32(to + 4, (uint32_t)value);
 }
 
+/* An oid, a serial or a tid; NULL with an error if it is none. */
+static inline const unsigned char *eight_bytes(PyObject *object)
+{
+    if (!PyBytes_Check(object) || PyBytes_Size(object) != 8) {
+        PyErr_Format(PyExc_ValueError, "8 bytes, not %R", object);
+        return NULL;
+    }
+    return (const unsigned char *)PyBytes_AsString(object);
+}
+
 /* Given by Python (use): the answer where one is not certain, and the class of
    the error for what is no map. */
 extern PyObject *uncertain, *not_a_map;

@@ -80,15 +80,6 @@ static PyObject *taken(const Answer *answer, uint32_t number)
     return PyBytes_FromStringAndSize((const char *)body, (Py_ssize_t)size);
 }
 
-static const unsigned char *eight_bytes(PyObject *object)
-{
-    if (!PyBytes_Check(object) || PyBytes_Size(object) != 8) {
-        PyErr_Format(PyExc_ValueError, "8 bytes, not %R", object);
-        return NULL;
-    }
-    return (const unsigned char *)PyBytes_AsString(object);
-}
-
 PyObject *exchange(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     unsigned char request[LENGTH + LOAD];

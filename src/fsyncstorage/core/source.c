@@ -369,15 +369,6 @@ static PyObject *ready(Source *self)
     return NULL;
 }
 
-static const unsigned char *eight_bytes(PyObject *object)
-{
-    if (!PyBytes_Check(object) || PyBytes_Size(object) != 8) {
-        PyErr_Format(PyExc_ValueError, "8 bytes, not %R", object);
-        return NULL;
-    }
-    return (const unsigned char *)PyBytes_AsString(object);
-}
-
 static PyObject *revision(Source *self, Place *place)
 {
     PyObject *data;
