@@ -240,6 +240,9 @@ class Recorder:
             self.clock.now += self.clock.sync_takes
             self.mark(events.Passed(self.clock.now))
 
+    def begin_to_write_back(self, fd, position, end):
+        """It makes nothing durable."""
+
     def drop_cache(self, fd):
         """Let the file show what the disk has of what syncs did not keep."""
         with self._lock:
