@@ -240,9 +240,6 @@ class Recorder:
             self.clock.now += self.clock.sync_takes
             self.mark(events.Passed(self.clock.now))
 
-    def begin_to_write_back(self, fd, position, end):
-        """It makes nothing durable."""
-
     def drop_cache(self, fd):
         """Let the file show what the disk has of what syncs did not keep."""
         with self._lock:
@@ -333,6 +330,9 @@ class RecordingDisk(datafile.Disk):
     def sync(self, fd):
         with self.recorder.syncing(fd):
             super().sync(fd)
+
+    def begin_to_write_back(self, fd, position, end):
+        """It makes nothing durable."""
 
     def drop_cache(self, fd, position):
         self.recorder.drop_cache(fd)
