@@ -111,7 +111,7 @@ OUR_NAMES = OUR_NAMES_AT_STOCKS_SERVER | {
     # (Before, it may have been logged that there is no server yet.)
     'len(e.storage._cache), str(handler),':
         "len(e.storage._cache), 'is dropped' in str(handler),",
-    "(3, '', 'StaleCache')": "(3, False, 'StaleCache')",
+    ", '', 'StaleCache')": ", False, 'StaleCache')",
     'ZEO... CRITICAL\n  test dropping stale cache':
         'fsyncstorage... WARNING\n  test: the ...ache is dropped...',
 }
