@@ -1,9 +1,8 @@
 """How many connections there are, and which is closed if they are too many.
 
 A peer is a *newcomer* until it has registered, or is handed to a process that
-reads.  It is
-*silent* at first, and *speaking* from its first byte on, which may be that of
-a TLS handshake.  At most `MOST_SILENT` newcomers are silent, and at most
+reads.  It is *silent* at first, and *speaking* from its first few bytes on,
+which may be of a TLS handshake.  At most `MOST_SILENT` newcomers are silent, and at most
 `MOST_SPEAKING` are speaking.  If one more comes, one of its kind is closed:
 the oldest from the address that has the most of them.  So connections that do
 nothing do not keep clients out.
@@ -86,12 +85,10 @@ class Door:
 
     def replace(self, newcomer, connection):
         """The connection takes the newcomer's place."""
-        host = self._speaking.remove(newcomer)
-        if host is None:
+        if not self._speaking.replace(newcomer, connection):
             return  # it is already being closed
         self.leave(newcomer)
         self._take(connection, NEWCOMER)
-        self._speaking.add(connection, host)
 
     def stay(self, connection, needs):
         """It is no longer a newcomer: from now on it may need `needs`
@@ -145,6 +142,17 @@ class _Newcomers:
             if not self._of[host]:
                 del self._of[host]
         return host
+
+    def replace(self, newcomer, other):
+        """The other one is as old.  False: the newcomer is unknown."""
+        host = self._hosts.pop(newcomer, None)
+        if host is None:
+            return False
+        self._hosts[other] = host
+        self._of[host] = {
+            other if each is newcomer else each: None
+            for each in self._of[host]}
+        return True
 
     def oldest_of_most(self):
         """Return the oldest one from the address that has most."""

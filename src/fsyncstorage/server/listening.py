@@ -1,7 +1,7 @@
 """The listening sockets, and newcomers until they say something.
 
 A newcomer is only a socket.  The server sends it the greeting, and makes
-it a connection when its first byte arrives (with TLS, after the handshake).
+it a connection when its first bytes arrive (with TLS, after the handshake).
 So connections that send nothing cost the server little, and the queue of
 connections to be accepted is emptied quickly.
 
@@ -35,6 +35,8 @@ BACKLOG = 1024
 AT_ONCE = 32
 # Seconds until the next try, when the system has no descriptor left.
 PAUSE = 0.1
+# Seconds until it is looked again what a newcomer has sent.
+A_MOMENT = 0.05
 # What a reader is told that no process takes.
 REFUSED = frames.frame(frames.Refused(
     0, frames.TOO_MANY, b'no process can read for it now'))
@@ -182,6 +184,8 @@ class Newcomer:
     #: It is to be closed; a connection made from it then closes itself.
     leaves = False
     _task = None
+    #: A timer, when only a few bytes have come.
+    _look_again = None
 
     def __init__(self, listener, own, host):
         self._listener = listener
@@ -198,12 +202,15 @@ class Newcomer:
     def wait(self):
         """Wait for its first byte.  Without TLS, send the greeting."""
         self._socket.setblocking(False)
-        self._loop.add_reader(self._socket, self._speaks)
+        self._wait()
         if self.greeted:
             try:
                 self._socket.send(self._listener.greeting)
             except OSError:  # it is gone already
                 self.abort()
+
+    def _wait(self):
+        self._loop.add_reader(self._socket, self._speaks)
 
     def _speaks(self):
         try:
@@ -214,6 +221,10 @@ class Newcomer:
             first = b''
         if frames.is_preface(first):
             self._begin_to_read()
+        elif first[:1] == ZEO[0] and len(first) < frames.KNOWN_BY:
+            # It may be a preface.  (The loop would call this again at once.)
+            self._loop.remove_reader(self._socket)
+            self._look_again = self._loop.call_later(A_MOMENT, self._wait)
         elif first[:1] == self._listener.first_byte:
             self._loop.remove_reader(self._socket)
             self._listener.server.door.speaks(self)
@@ -264,6 +275,8 @@ class Newcomer:
     def _forget(self, task=None):
         """May be called repeatedly."""
         self._patience.cancel()
+        if self._look_again is not None:
+            self._look_again.cancel()
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
             self._socket.close()
