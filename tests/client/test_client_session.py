@@ -579,6 +579,21 @@ class Hostile(ClientCase):
         committing = Thread(self.commit, client, {1: b'data'})
         self.assertRaises(OutcomeUnknown, committing.result)
 
+    def test_a_reply_too_many(self):
+        """It is not taken for that to a later load."""
+        def serve(far, hello):
+            self.welcome(far)
+            found = frames.Found(far.next().number, z64, z64, z64, b'one')
+            far.say(found)
+            far.next()
+            far.say(found)
+
+        address = self.play(serve)
+        reader = Reader(opened(address, None, None, hello(), PATIENCE))
+        self.addCleanup(reader.close)
+        self.assertEqual(reader.load(oid(1), maxtid).data, b'one')
+        self.assertRaises(Lost, reader.load, oid(2), maxtid)
+
     def test_a_reader_that_gets_what_nobody_asked_for(self):
         """Then the stream is asked."""
         def serve(far, hello):

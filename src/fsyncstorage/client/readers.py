@@ -30,6 +30,8 @@ RETREAT = 5
 
 RECEIVED_AT_ONCE = 1 << 16
 
+#: Numbers of requests.
+MOST_NUMBERS = (1 << 32) - 1
 #: The replies to a load.
 OF_A_LOAD = (frames.Found, frames.Nothing, frames.Missing, frames.Elsewhere,
              frames.Error)
@@ -45,6 +47,7 @@ class Reader:
         self._connection = opened.connection
         self._inbox = opened.inbox
         self._order = Order(frames.NO_TID)
+        self._number = 0  # of the last load of `load`
         # (Sockets that others have replaced, as gevent does, have threads of
         # their own.)
         self._is_plain = core.exchange is not None and isinstance(
@@ -56,13 +59,16 @@ class Reader:
             self.send([frames.Load(0, oid, tid)])
             return self.next()
         try:
-            found = core.exchange(self._connection.fileno(), 1, oid, tid)
+            # Another one each time: a reply too many is not taken for it.
+            self._number = number = self._number % MOST_NUMBERS + 1
+            found = core.exchange(
+                self._connection.fileno(), number, oid, tid)
             if found.__class__ is tuple:
-                return frames.Found(1, *found)
+                return frames.Found(number, *found)
             reply = frames.taken(found)
         except (EOFError, OSError, ValueError, frames.PeerError) as error:
             raise Lost(str(error)) from error
-        if reply.number != 1 or reply.__class__ not in OF_A_LOAD:
+        if reply.number != number or reply.__class__ not in OF_A_LOAD:
             raise Lost(f'{reply!r:.100} to a load')
         return reply
 

@@ -138,8 +138,6 @@ class View:
     __slots__ = ('file', 'index', 'end', 'tid')
 
     pread = staticmethod(os.pread)
-    #: A record that claims to have more bytes is damage.
-    longest = LONGEST
     #: Does it keep the last block that it has read?
     keeps = True
 
@@ -199,7 +197,7 @@ class View:
         if tid >= before:
             return tid, previous, b'', 0
         begin = start + first
-        if (length > self.longest or
+        if (length > LONGEST or
                 begin + length > os.fstat(descriptor.number).st_size):
             raise CorruptedDataError(oid, block[at:first], position)
         while len(data) < length:  # one read returns 2 GB at most

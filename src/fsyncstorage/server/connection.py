@@ -333,14 +333,10 @@ class Connection(asyncio.Protocol):
     def _meet(self, body):
         """A client of ours opens its stream."""
         server = self.session.server
-        lowest, highest = frames.hello_versions(body)
-        version = frames.common_version(lowest, highest)
-        if version is None:
-            raise Unwelcome(
-                frames.OTHER_VERSION,
-                f'this server speaks the versions {frames.LOWEST} to'
-                f' {frames.HIGHEST} of the protocol, and the client'
-                f' {lowest} to {highest}')
+        try:
+            version = frames.agreed_version(body)
+        except frames.NoCommonVersion as error:
+            raise Unwelcome(frames.OTHER_VERSION, str(error)) from None
         hello = frames.taken(body)
         self.protocol_version = self._announcement
         # In the place of the session that waits for a stock client.

@@ -214,7 +214,10 @@ class Reader:
         inbox.longest = LONGEST
         while (body := inbox.next_body()) is None:
             inbox.add(self._received(LONGEST))
-        version = self._checked_version(body)
+        try:
+            version = frames.agreed_version(body)
+        except frames.NoCommonVersion as error:
+            self._refuse(frames.OTHER_VERSION, str(error))
         self._hello = hello = frames.taken(body)
         if (hello.__class__ is not frames.HelloOfAReader
                 or hello.magic != frames.MAGIC):
@@ -235,17 +238,6 @@ class Reader:
         self._connection.sendall(frames.frame(frames.Welcome(
             0, version, self._process.instance, frames.NO_TID, b'')))
         self._answering = self._answered_by(source, inbox.rest())
-
-    def _checked_version(self, body):
-        lowest, highest = frames.hello_versions(body)
-        version = frames.common_version(lowest, highest)
-        if version is None:
-            self._refuse(
-                frames.OTHER_VERSION,
-                f'this server speaks the versions {frames.LOWEST} to'
-                f' {frames.HIGHEST} of the protocol, and the client'
-                f' {lowest} to {highest}')
-        return version
 
     def _refuse(self, reason, text):
         self._connection.sendall(

@@ -42,9 +42,10 @@ _MODULE = f'{__package__}.readerprocess'
 def number_of_processes(wanted):
     """The largest number that a storage wants; None: one for each processor,
     but not many."""
+    if not wanted:  # as everywhere but on Linux, which alone has this call
+        return 0
     by_default = min(len(os.sched_getaffinity(0)), MOST_BY_DEFAULT)
-    return max((by_default if each is None else each for each in wanted),
-               default=0)
+    return max(by_default if each is None else each for each in wanted)
 
 
 class ReaderProcesses:

@@ -65,6 +65,10 @@ class PeerError(Exception):
     """The other side breaks the protocol."""
 
 
+class NoCommonVersion(Exception):
+    """The two sides speak no version in common.  Its text is for both."""
+
+
 class CallerError(ValueError):
     """The caller wants to send something that cannot be sent."""
 
@@ -668,6 +672,17 @@ def common_version(lowest: int, highest: int) -> int | None:
     """The highest version that both sides speak; None: there is none."""
     version = min(highest, HIGHEST)
     return version if version >= max(lowest, LOWEST) else None
+
+
+def agreed_version(body: bytes) -> int:
+    """The one in which this hello is to be answered; or NoCommonVersion."""
+    lowest, highest = hello_versions(body)
+    version = common_version(lowest, highest)
+    if version is None:
+        raise NoCommonVersion(
+            f'this server speaks the versions {LOWEST} to {HIGHEST} of the'
+            f' protocol, and the client {lowest} to {highest}')
+    return version
 
 
 def hello_versions(body: bytes) -> tuple[int, int]:
