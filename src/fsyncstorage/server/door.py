@@ -2,10 +2,10 @@
 
 A peer is a *newcomer* until it has registered, or is handed to a process that
 reads.  It is *silent* at first, and *speaking* from its first few bytes on,
-which may be of a TLS handshake.  At most `MOST_SILENT` newcomers are silent, and at most
-`MOST_SPEAKING` are speaking.  If one more comes, one of its kind is closed:
-the oldest from the address that has the most of them.  So connections that do
-nothing do not keep clients out.
+which may be of a TLS handshake.  At most `MOST_SILENT` newcomers are silent,
+and at most `MOST_SPEAKING` are speaking.  If one more comes, one of its kind
+is closed: the oldest from the address that has the most of them.  So
+connections that do nothing do not keep clients out.
 
 A connection needs file descriptors: for its socket, and for the files that its
 client needs.  Of the descriptors that the process may have, `RESERVE` are kept
