@@ -21,8 +21,9 @@ HAS_CORE = (
 CORE = Extension(
     'fsyncstorage.core._core',
     [f'src/fsyncstorage/core/{name}.c'
-     for name in ('module', 'source', 'answering', 'exchange')],
-    depends=['src/fsyncstorage/core/core.h'],
+     for name in ('module', 'source', 'answering', 'exchange', 'cache',
+                  'load')],
+    depends=[f'src/fsyncstorage/core/{name}.h' for name in ('core', 'client')],
     extra_compile_args=['-std=c11', '-fvisibility=hidden', '-pthread',
                         '-Wall', '-Wextra'],
     extra_link_args=['-pthread'],

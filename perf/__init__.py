@@ -16,7 +16,7 @@ races, and what is claimed.  What they share:
 
 What takes part in them, and is not in `fsyncstorage.timing`:
 
-- peers         RelStorage over SQLite, and over a PostgreSQL of its own
+- peers         RelStorage over SQLite and PostgreSQL, and zodb-pgjsonb
 - light         connections that cost their client next to nothing; the tests
                 of the server have them, too
 - network       server and clients in two networks, with a delay

@@ -41,6 +41,7 @@ from .peers import relstorages
 STOCK, SERVER, OURS, LOCAL = (
     'zeo', 'fsync-zeo', 'fsync-client', 'fsync-client:local')
 POSTGRESQL, SQLITE = relstorages.POSTGRESQL, relstorages.SQLITE
+PGJSONB = relstorages.PGJSONB
 
 #: Clients, in a full run and in a quick run.
 CLIENTS = (1, 2, 4, 8, 16), (1, 4)
@@ -487,7 +488,7 @@ CAMPAIGNS = [
         claims=local_claims, obstacle=without_local_reads),
     _campaign(
         'zeo_2009', 'commits and reads over ZEO: the table of 2009',
-        [*_SERVED, *_LOCAL, POSTGRESQL, SQLITE],
+        [*_SERVED, *_LOCAL, POSTGRESQL, PGJSONB, SQLITE],
         functools.partial(races_of_2009, HERE), rounds=3,
         added=relstorages.versions),
     _campaign(

@@ -1,7 +1,7 @@
-"""RelStorage over PostgreSQL and SQLite, as peers of ZEO.
+"""RelStorage over PostgreSQL and SQLite, and zodb-pgjsonb, as peers of ZEO.
 
-They are not part of this project: to compare with them, install RelStorage and
-the database.  History is kept, as FileStorage keeps it.
+They are not part of this project: to compare with them, install RelStorage or
+zodb-pgjsonb, and the database.  History is kept, as FileStorage keeps it.
 
 There is no event loop.  At the begin of each transaction, each storage asks
 the database what has changed, while a client of ZEO was already told: this
@@ -47,10 +47,23 @@ SQLITE_SECTION = """\
 """
 
 
+PGJSONB_CONFIGURATION = """\
+%import zodb_pgjsonb
+<pgjsonb>
+  history-preserving true
+  blob-temp-dir {blobs}
+  {database}
+</pgjsonb>
+"""
+
+
 @dataclasses.dataclass(frozen=True)
 class RelStorageSite:
     """Subclasses have a context manager `database`, which yields a server and
     the section of a configuration."""
+
+    package = 'RelStorage'
+    configuration = CONFIGURATION
 
     name: str
     summary: str
@@ -64,8 +77,9 @@ class RelStorageSite:
 
     def missing(self):
         """What it needs that is not installed, or None."""
-        if importlib.util.find_spec('relstorage') is None:
-            return 'RelStorage is not installed'
+        module = self.package.lower().replace('-', '_')
+        if importlib.util.find_spec(module) is None:
+            return f'{self.package} is not installed'
         return None
 
     @contextlib.contextmanager
@@ -77,7 +91,7 @@ class RelStorageSite:
         with self.database(directory, socket) as (server, section):
 
             def open_storage():
-                return ZODB.config.storageFromString(CONFIGURATION.format(
+                return ZODB.config.storageFromString(self.configuration.format(
                     blobs=zeosites.new_cache(directory), database=section))
 
             # Import it here: clients are forked, and have it then.
@@ -98,6 +112,19 @@ class PostgreSQLSite(RelStorageSite):
                 postgresql.serve, directory,
                 host=None if socket else self.host) as server:
             yield server, POSTGRESQL_SECTION.format(dsn=server.address)
+
+
+class PgjsonbSite(PostgreSQLSite):
+
+    package = 'zodb-pgjsonb'
+    configuration = PGJSONB_CONFIGURATION
+
+    @contextlib.contextmanager
+    def database(self, directory, socket):
+        with served.running(
+                postgresql.serve, directory,
+                host=None if socket else self.host) as server:
+            yield server, f'dsn {server.address}'
 
 
 class ReplicatedSite(PostgreSQLSite):
@@ -133,6 +160,8 @@ class SQLiteSite(RelStorageSite):
 POSTGRESQL = PostgreSQLSite(
     'relstorage:postgresql',
     'RelStorage, PostgreSQL with its durable defaults')
+PGJSONB = PgjsonbSite(
+    'pgjsonb', 'zodb-pgjsonb, PostgreSQL with its durable defaults')
 REPLICATED = ReplicatedSite(
     'relstorage:postgresql:standby',
     'RelStorage, PostgreSQL with a standby that has each commit on its disk')

@@ -14,7 +14,6 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
-from fsyncstorage import core
 from fsyncstorage.client import cache as module
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.pending import Found
@@ -99,7 +98,7 @@ class Histories(CacheTestCase):
             server._change(server.oids[1:])
             caching.tell(cache, [(p64(server.last), server.oids[1:])])
             self.assertGreater(cache.last_tid, tid)
-        _, _, evictions, used = cache.stats()
+        _, evictions, used = cache.stats()
         self.assertGreater(evictions, 10_000)
         self.assertLessEqual(used, 100_000 * 9 // 8)  # with what is in memory
         self.assertLessEqual(os.path.getsize(cache.path), 100_000)
@@ -170,16 +169,6 @@ class Histories(CacheTestCase):
                 caching.check(self.opened_again(cache), server), objects)
 
 
-class HistoriesByTwin(Histories):
-    """Where the core was not built."""
-
-    level = 3
-
-    def setUp(self):
-        self.patch(core, cached=None)
-        super().setUp()
-
-
 class Commits(CacheTestCase):
 
     def test_what_is_kept(self):
@@ -197,7 +186,7 @@ class Commits(CacheTestCase):
         self.assertEqual(cache.load_before(oid(1), maxtid), None)
         self.assertEqual(
             cache.load_before(oid(1), p64(2)), (b'one', p64(1), p64(2)))
-        self.assertEqual(cache.stats()[:3], (2, 4, 0))
+        self.assertEqual(cache.stats()[:2], (2, 0))
 
     def test_others_see_the_tid_when_f_was_called(self):
         cache = self.make()

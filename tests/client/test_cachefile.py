@@ -573,7 +573,7 @@ class Faults(FileTestCase):
                 caching.commit(cache, server)
                 caching.answer(cache, server, oids[0])
                 self.assertEqual(caching.check(cache, server), 0)
-                self.assertEqual(cache.stats()[3], 0)
+                self.assertEqual(cache.stats()[2], 0)
 
     def test_an_invalidation_of_what_is_pending(self):
         """The load is overtaken, though an error comes before it."""

@@ -176,7 +176,7 @@ class ReadingByTwins(Reading):
     level = 2
 
     def setUp(self):
-        self.patch(core, exchange=None, cached=None)
+        self.patch(core, load=None)
         environment = mock.patch.dict(os.environ, FSYNC_CORE='off')
         environment.start()
         self.addCleanup(environment.stop)

@@ -1,6 +1,6 @@
 """The core in C does what its twins in plain Python do, whatever it is given.
 
-Goes with `core/`.
+Goes with `core/`; a client's load is in tests.client.test_core_loads.
 """
 
 import contextlib
@@ -14,10 +14,8 @@ import unittest
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
-from ZODB.utils import z64
 
 from fsyncstorage import core
-from fsyncstorage.client import cachefile
 from fsyncstorage.format import NotAMap
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.source import Source
@@ -25,7 +23,6 @@ from fsyncstorage.local.answering import Answering
 from fsyncstorage.wire import frames
 
 from ..often import often
-from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import commit
@@ -219,7 +216,7 @@ class Answers(CoreTestCase):
         self.check(pieces)
 
     def test_what_is_no_load(self):
-        blob = frames.frame(frames.GetBlob(5, oid(1), z64, 0, 9))
+        blob = frames.frame(frames.GetBlob(5, oid(1), p64(0), 0, 9))
         self.assertEqual(
             self.check([*self.requests(), blob, *self.requests()])[1],
             [blob[4:], 'closed'])
@@ -241,89 +238,3 @@ class Answers(CoreTestCase):
                 rubbish = struct.pack(
                     '>I', self.choice.randrange(40)) + rubbish
             self.check([*requests, rubbish])
-
-
-class Exchanges(CoreTestCase):
-    """A load by a client's thread."""
-
-    def exchange(self, answer, number=7):
-        near, far = socket.socketpair()
-        with near, far:
-            near.settimeout(PATIENCE)
-            sending = Thread(far.sendall, answer)
-            try:
-                near.setblocking(True)
-                found = core.exchange(near.fileno(), number, oid(1), maxtid)
-            finally:
-                sending.result()
-            self.assertEqual(
-                far.recv(100), frames.frame(
-                    frames.Load(number, oid(1), maxtid)))
-            return found
-
-    def test_what_was_found(self):
-        for size in 0, 1, 1 << 14, (1 << 14) - 33, 1 << 20, 3_000_001:
-            found = frames.Found(7, p64(3), p64(2), z64, os.urandom(size))
-            self.assertEqual(
-                self.exchange(frames.frame(found)), tuple(found[1:]))
-
-    def test_other_answers(self):
-        for answer in (frames.Missing(7, p64(3)), frames.Elsewhere(7),
-                       frames.Found(8, p64(3), p64(2), z64, b''),
-                       frames.Error(7, b'name', b'')):
-            body = self.exchange(frames.frame(answer))
-            self.assertEqual(frames.taken(body), answer)
-        self.assertEqual(self.exchange(b'\0\0\0\0'), b'')
-
-    def test_what_is_wrong(self):
-        for wrong in (b'\xff\xff\xff\xff', b'\x40\0\0\1', b'\0\0\0\1xy'):
-            with self.assertRaises(ValueError):
-                self.exchange(wrong)
-
-    def test_an_end(self):
-        for begin in b'', b'\0\0', b'\0\0\0\x09abc':
-            near, far = socket.socketpair()
-            with near, far:
-                far.sendall(begin)
-                far.shutdown(socket.SHUT_WR)
-                self.assertRaises(
-                    EOFError, core.exchange, near.fileno(), 1, z64, z64)
-            self.assertRaises(
-                OSError, core.exchange, near.fileno(), 1, z64, z64)
-
-    def test_what_is_no_load(self):
-        for bad in ((1, 1, b'', z64), (1, 1, z64, None), (1, -1, z64, z64),
-                    ('', 1, z64, z64), (1, 1, z64)):
-            self.assertRaises(
-                (TypeError, ValueError, OverflowError), core.exchange, *bad)
-
-
-class CacheFile(CoreTestCase):
-
-    def test_the_same_as_the_twin(self):
-        """Also where a byte is wrong."""
-        file = cachefile.CacheFile(self.path('cache'), 1 << 20)
-        self.addCleanup(file.close)
-        file.empty(z64)
-        positions = {}
-        for number in range(100):
-            data = self.choice.randbytes(
-                self.choice.choice([0, 1, 100, 4050, 4060, 9000]))
-            positions[oid(number)] = file.append(
-                cachefile.DATA, oid(number), p64(number), z64, data), data
-        file.write()
-        with open(self.path('cache'), 'r+b') as raw:
-            for name, (position, data) in positions.items():
-                self.assertEqual(
-                    self.found(file, position, name), (data, p64(u64(name))))
-                self.assertIsNone(self.found(file, position, oid(1000)))
-                at = file._place(position) + self.choice.randrange(
-                    cachefile.HEAD.size + len(data))
-                right = os.pread(raw.fileno(), 1, at)
-                os.pwrite(raw.fileno(), bytes([right[0] ^ 4]), at)
-                self.assertIsNone(self.found(file, position, name))
-
-    def found(self, file, position, name):
-        return core.cached(
-            file._file.fileno(), file._place(position),
-            position % cachefile.MODULUS, file.longest, name)

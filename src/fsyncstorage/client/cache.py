@@ -98,7 +98,7 @@ class Cache:
         self.pending = Pending()
         self._lock = threading.RLock()
         self._calls = 0  # of methods that are `_alone`
-        self._hits = self._misses = self._evictions = 0
+        self._hits = self._evictions = 0
         self._last_tid = z64
         self._untold = 0
         #: None: it could not be used.
@@ -128,10 +128,10 @@ class Cache:
         return self.pending.generation
 
     def stats(self):
-        """Hits, misses, evictions; bytes of the file that are used."""
+        """Hits, evictions; bytes of the file that are used."""
         with self._lock:
             used = self._file.end - self._begin if self._file else 0
-            return self._hits, self._misses, self._evictions, used
+            return self._hits, self._evictions, used
 
     def load_before(self, oid, tid):
         """Return data, serial, and the tid of the next revision or None; or
@@ -140,7 +140,6 @@ class Cache:
             # Most callers want the current revision.
             position = self._current.get(oid)
             if position is None and not self._ended:
-                self._misses += 1
                 return None
             return self._found(position, oid, tid)
 
@@ -163,7 +162,6 @@ class Cache:
                     self._hits += 1
                     return data, serial, key[OID:]
                 break
-        self._misses += 1
         return None
 
     def _read(self, position, oid):

@@ -92,6 +92,8 @@ class CacheFile:
         #: What was read last, and its position.
         self._block, self._block_at = b'', 0
         self._file = _opened(path)
+        #: For the core.
+        self.descriptor = self._file.fileno()
         try:
             self._is_ours = self._has_our_head(path)
         except BaseException:
@@ -207,10 +209,6 @@ class CacheFile:
     def revision(self, position, oid):
         """Data and serial of this object, as DATA at that position has them;
         None: it has not."""
-        if core.cached is not None and position < self._tail_at:
-            return core.cached(
-                self._file.fileno(), self._place(position),
-                position % MODULUS, self.longest, oid)
         record = self.read(position)
         if record is None or record[2] != DATA or record[3] != oid:
             return None
@@ -275,6 +273,7 @@ class CacheFile:
 
     def close(self):
         """What is not written is lost."""
+        self.descriptor = core.NO_DESCRIPTOR
         with contextlib.suppress(OSError):
             # A child may have inherited the file.
             fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)

@@ -11,7 +11,6 @@ server.  None of the answers goes into the cache.
 Left to others: what is certain (format.source).
 """
 
-from ZODB.utils import p64
 from ZODB.utils import u64
 
 from ..format import UNCERTAIN
@@ -30,22 +29,13 @@ class LocalReads(HandedOver):
         """`tell(does)` is called in the thread whenever local reads begin or
         end."""
         self._cache = cache
-        #: The last tid that was known, and the one up to which we answer.
-        self._limits = b'', b''
         super().__init__(name, path, instance, blob_dir, tell=tell)
 
     def load_before(self, oid, tid):
         source = self.source
         if source is None or not self.is_here():
             return UNCERTAIN
-        # Without the cache's lock.  The tid that is asked for was told under
-        # it; and a last tid that is seen here early is published, too.
-        known = self._cache.tid
-        last, limit = self._limits
-        if known != last:
-            limit = p64(u64(known) + 1)
-            self._limits = known, limit
-        if tid > limit:
+        if u64(tid) > u64(self._cache.last_tid) + 1:
             return UNCERTAIN
         found = source.load_before(oid, tid)
         if found is UNCERTAIN and source.is_retired:

@@ -23,14 +23,14 @@ class LocalCounts:
         #: How long the loads took that were timed.
         self.times = Histogram()
         #: Whether the next load is to be timed.
-        self.due = True
+        self.is_due = True
         self._answers = itertools.count(1)
         self._mutex = threading.Lock()  # for `_looks`; a leaf
         self._looks = 0
 
     def counted(self, load, *args):
         """What the load finds; it is counted, unless that is UNCERTAIN."""
-        found = self.timed(load, *args) if self.due else load(*args)
+        found = self.timed(load, *args) if self.is_due else load(*args)
         if found is not UNCERTAIN:
             self.answered()
         return found
@@ -39,7 +39,7 @@ class LocalCounts:
         begun = time.monotonic()
         found = load(*args)
         if found is not UNCERTAIN:
-            self.due = False
+            self.is_due = False
             self.times.add(time.monotonic() - begun)
         return found
 
@@ -47,7 +47,7 @@ class LocalCounts:
         """A load was answered; return the number taken from the counter."""
         number = next(self._answers)
         if not number % EACH:
-            self.due = True
+            self.is_due = True
         return number
 
     @property

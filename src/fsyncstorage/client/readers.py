@@ -30,12 +30,6 @@ RETREAT = 5
 
 RECEIVED_AT_ONCE = 1 << 16
 
-#: Numbers of requests.
-MOST_NUMBERS = (1 << 32) - 1
-#: The replies to a load.
-OF_A_LOAD = (frames.Found, frames.Nothing, frames.Missing, frames.Elsewhere,
-             frames.Error)
-
 
 class Lost(Exception):
     """There is no answer, and this reader will not give any more."""
@@ -47,30 +41,17 @@ class Reader:
         self._connection = opened.connection
         self._inbox = opened.inbox
         self._order = Order(frames.NO_TID)
-        self._number = 0  # of the last load of `load`
-        # (Sockets that others have replaced, as gevent does, have threads of
-        # their own.)
-        self._is_plain = core.exchange is not None and isinstance(
-            self._connection, _socket.socket)
+        #: For a load by the core; sockets that others have replaced, as gevent
+        #: does, have threads of their own.
+        self.descriptor = (
+            self._connection.fileno()
+            if isinstance(self._connection, _socket.socket)
+            else core.NO_DESCRIPTOR)
 
     def load(self, oid, tid):
         """The reply, when nothing else is asked for here."""
-        if not self._is_plain:
-            self.send([frames.Load(0, oid, tid)])
-            return self.next()
-        try:
-            # Another one each time: a reply too many is not taken for it.
-            self._number = number = self._number % MOST_NUMBERS + 1
-            found = core.exchange(
-                self._connection.fileno(), number, oid, tid)
-            if found.__class__ is tuple:
-                return frames.Found(number, *found)
-            reply = frames.taken(found)
-        except (EOFError, OSError, ValueError, frames.PeerError) as error:
-            raise Lost(str(error)) from error
-        if reply.number != number or reply.__class__ not in OF_A_LOAD:
-            raise Lost(f'{reply!r:.100} to a load')
-        return reply
+        self.send([frames.Load(0, oid, tid)])
+        return self.next()
 
     def send(self, messages):
         """Return them with their numbers."""

@@ -35,6 +35,7 @@ from ZODB.POSException import Unsupported
 from ZODB.utils import load_current
 from ZODB.utils import z64
 
+from .. import core
 from ..format import UNCERTAIN
 from ..histogram import Histogram
 from ..version import own_version
@@ -308,7 +309,7 @@ class FsyncClient(Commits):
                         0, b'about_client', values.encoded((does,))))
 
             self._local = local.begin(
-                self.__name__, _Known(self._cache), offered,
+                self.__name__, self._cache, offered,
                 *self._local_paths, tell)
 
     # Verification
@@ -465,14 +466,12 @@ class FsyncClient(Commits):
     def loadBefore(self, oid: bytes, tid: bytes) -> Revision | None:
         # While the load waits, the server may lose what its transaction has
         # seen.
-        local = self._local
         try:
-            found: Any = (
-                UNCERTAIN if local is None else self._local_counts.counted(
-                    local.load_before, oid, tid))
+            found: Any = UNCERTAIN
+            if core.load is not None:
+                found = core.load(self, oid, tid)
             if found is UNCERTAIN:
-                found = (self._cache.load_before(oid, tid)
-                         or self._load_before(oid, tid))
+                found = self._load_before(oid, tid)
         except POSKeyError:
             if not self._doom.refuses(tid):
                 raise
@@ -482,7 +481,17 @@ class FsyncClient(Commits):
         raise ReadConflictError(REASON, oid=oid)
 
     def _load_before(self, oid: bytes, tid: bytes) -> Revision | None:
-        """From the server; if it is lost, from the next one."""
+        local = self._local
+        if local is not None:
+            found: Any = self._local_counts.counted(
+                local.load_before, oid, tid)
+            if found is not UNCERTAIN:
+                return found
+        return (self._cache.load_before(oid, tid)
+                or self._load_from_server(oid, tid))
+
+    def _load_from_server(self, oid: bytes, tid: bytes) -> Revision | None:
+        """If it is lost, from the next one."""
         while True:
             self._stream()
             begun = time.monotonic()
@@ -608,7 +617,7 @@ class FsyncClient(Commits):
     def stats(self) -> dict[str, Any]:
         """Figures for monitoring, as a dictionary; counted since the storage
         was opened."""
-        (hits, _, evictions, _), local = self._cache.stats(), self._local
+        (hits, evictions, _), local = self._cache.stats(), self._local
         return {'connected': self.is_connected(),
                 'cache_hits': hits,
                 'cache_misses': self._load_times.count,
@@ -678,17 +687,6 @@ class FsyncClient(Commits):
 
     def server_status(self, timeout: float | None = None) -> dict[str, Any]:
         return self._call('server_status')
-
-
-class _Known:
-    """The cache, as local reads see it."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-
-    @property
-    def tid(self) -> bytes:
-        return self._cache.last_tid
 
 
 def _number(value: Any) -> int:

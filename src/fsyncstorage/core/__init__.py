@@ -7,8 +7,7 @@ what to read first, and what a test compares the core with:
 
 - Source       format.source: answers loads from a data file, by its map
 - Answering    local.answering: a reader's loads, in a process that reads
-- exchange     client.readers: one load by a reader
-- cached       client.cachefile: one revision in the client's cache
+- load         client.storage: a load, from the cache or by a reader
 """
 
 import os
@@ -19,8 +18,9 @@ from ..format import NotAMap
 
 Source: Any = None
 Answering: Any = None
-exchange: Any = None
-cached: Any = None
+load: Any = None
+#: Stands for the descriptor of a file or socket that the core cannot use.
+NO_DESCRIPTOR = (1 << 31) - 1
 #: For people.
 IN_USE = 'plain Python'
 
@@ -39,6 +39,5 @@ else:
         _core.use(UNCERTAIN, NotAMap)
         Source = _core.Source
         Answering = _core.Answering
-        exchange = _core.exchange
-        cached = _core.cached
+        load = _core.load
         IN_USE = 'C'

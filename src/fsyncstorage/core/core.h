@@ -6,9 +6,12 @@ first:
 
     source.c      format.source, and the reader's side of format.objectmap
     answering.c   the loads of server.readerprocess
-    exchange.c    client.exchanging
+    load.c        a load of client.storage, with client.reads
+    exchange.c    client.readers
+    cache.c       client.cache and client.cachefile
 
-It takes bytes and descriptors, and checks whatever comes from a socket, a file
+It takes bytes and descriptors, a client's load the objects of its twins, by
+their attributes (client.h).  It checks whatever comes from a socket, a file
 or another process before it uses it: lengths, positions, pointers.  Nothing of
 Data.fs is mapped into memory, where an error of a disk would be a signal; the
 map is, which is sealed against being cut off.
@@ -51,6 +54,20 @@ static inline void put32(unsigned char *to, uint32_t value)
     to[1] = (unsigned char)(value >> 16);
     to[2] = (unsigned char)(value >> 8);
     to[3] = (unsigned char)value;
+}
+
+/* A position in an index of positions has six bytes. */
+static inline uint64_t get48(const unsigned char *from)
+{
+    return (uint64_t)from[0] << 40 | (uint64_t)from[1] << 32
+           | get32(from + 2);
+}
+
+static inline void put48(unsigned char *to, uint64_t value)
+{
+    to[0] = (unsigned char)(value >> 40);
+    to[1] = (unsigned char)(value >> 32);
+    put32(to + 2, (uint32_t)value);
 }
 
 static inline uint64_t get64(const unsigned char *from)
@@ -108,16 +125,18 @@ int source_read(Source *source, const Place *place, uint64_t begin,
    `wait` 0, also where the disk would be asked. */
 ssize_t read_at(int file, unsigned char *to, size_t size, uint64_t position,
                 int wait, int *would_wait);
+PyObject *source_load_before(PyObject *source, PyObject *const *oid_and_tid,
+                             Py_ssize_t two);
 int source_is_retired(Source *source);
 uint64_t source_announced(Source *source);
 
 extern PyType_Spec source_spec, answering_spec;
 extern PyTypeObject *source_type;
 
-/* exchange.c */
+/* load.c */
 
+int make_names(void);
 void make_crc_table(void);
-PyObject *exchange(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *cached(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *load(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -22,8 +22,7 @@ static PyObject *use(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"use", use, METH_VARARGS, NULL},
-    {"exchange", (PyCFunction)(void (*)(void))exchange, METH_FASTCALL, NULL},
-    {"cached", (PyCFunction)(void (*)(void))cached, METH_FASTCALL, NULL},
+    {"load", (PyCFunction)(void (*)(void))load, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module_of_core = {
@@ -36,6 +35,8 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!module)
         return NULL;
     make_crc_table();
+    if (make_names())
+        return NULL;
     source_type = (PyTypeObject *)PyType_FromSpec(&source_spec);
     answering = PyType_FromSpec(&answering_spec);
     if (!source_type || !answering

@@ -397,8 +397,8 @@ static PyObject *revision(Source *self, Place *place)
                          place->end, (Py_ssize_t)8);
 }
 
-static PyObject *source_load_before(PyObject *object, PyObject *const *args,
-                                    Py_ssize_t count)
+PyObject *source_load_before(PyObject *object, PyObject *const *args,
+                             Py_ssize_t count)
 {
     Source *self = (Source *)object;
     const unsigned char *oid, *tid;

@@ -17,7 +17,7 @@ from . import crew
 
 PACKAGES = (
     'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
-    'uvloop', 'RelStorage')
+    'uvloop', 'RelStorage', 'zodb-pgjsonb')
 
 #: The probe of a sync ends after this number of appends, or these seconds.
 _PROBES, _PROBE_SECONDS = 200, 2.0
