@@ -35,6 +35,14 @@ OBJECTS = 60
 LONGEST = 1 << 10
 
 
+def read_to_the_end(connection):
+    data = b''
+    with contextlib.suppress(ConnectionError):
+        while more := connection.recv(1 << 16):
+            data += more
+    return data
+
+
 @unittest.skipUnless(core.IN_USE == 'C', 'the core was not built')
 class CoreTestCase(TestCase):
 
@@ -67,16 +75,6 @@ class CoreTestCase(TestCase):
                 made.append(None)
         return made
 
-    def a_load(self):
-        tid = p64(u64(self.choice.choice(self.tids))
-                  + self.choice.choice([0, 1]))
-        return oid(self.choice.randrange(OBJECTS + 2)), self.choice.choice(
-            [tid, maxtid])
-
-
-class Damaged(CoreTestCase):
-    """A file and a map in which any byte may be wrong."""
-
     def copies(self):
         """Of both files, for which the map is right."""
         data = os.open(self.path('copy'), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -96,6 +94,16 @@ class Damaged(CoreTestCase):
 
     def capacity(self):
         return struct.unpack('@Q', os.pread(self.map, 8, 8))[0]
+
+    def a_load(self):
+        tid = p64(u64(self.choice.choice(self.tids))
+                  + self.choice.choice([0, 1]))
+        return oid(self.choice.randrange(OBJECTS + 2)), self.choice.choice(
+            [tid, maxtid])
+
+
+class Damaged(CoreTestCase):
+    """A file and a map in which any byte may be wrong."""
 
     def test_a_map_that_is_not_sealed_or_not_whole(self):
         data, of_map, used = self.copies()
@@ -166,7 +174,7 @@ class Answers(CoreTestCase):
             answering = kind(
                 near if kind is Answering else near.fileno(), source, LONGEST,
                 b'')
-            read = Thread(self.read, far)
+            read = Thread(read_to_the_end, far)
             end = []
 
             def run():
@@ -188,14 +196,6 @@ class Answers(CoreTestCase):
             running.result()
             return read.result(), end, (
                 answering.loads, answering.requests, answering.sent)
-
-    @staticmethod
-    def read(far):
-        data = b''
-        with contextlib.suppress(ConnectionError):
-            while more := far.recv(1 << 16):
-                data += more
-        return data
 
     def check(self, requests, of_child=True):
         of_core, twin = self.sources(self.data, self.map, of_child)
@@ -241,6 +241,55 @@ class Answers(CoreTestCase):
                 rubbish = struct.pack(
                     '>I', self.choice.randrange(40)) + rubbish
             self.check([*requests, rubbish])
+
+
+class LongAnswers(CoreTestCase):
+    """An answer that cannot be ended is a begin, and has no wrong byte."""
+
+    def setUp(self):
+        super().setUp()
+        commit(self.storage, {OBJECTS: os.urandom(5_000_000)})
+        data, serial = self.storage.load(oid(OBJECTS))
+        self.answer = frames.frame(frames.Found(
+            1, self.tids[-1], serial, z64, data))
+
+    def begin(self, kind, data, of_map):
+        """Ask for it: the server's end, the client's, and who answers."""
+        near, far = socket.socketpair()
+        self.addCleanup(near.close)
+        self.addCleanup(far.close)
+        of_core, twin = self.sources(data, of_map)
+        answering = (
+            Answering(near, twin, LONGEST, b'') if kind is Answering
+            else kind(near.fileno(), of_core, LONGEST, b''))
+        far.sendall(frames.frame(frames.Load(1, oid(OBJECTS), maxtid)))
+        return near, far, answering
+
+    def test_a_client_that_does_not_read_in_time(self):
+        """Though it may read again at any moment."""
+        for _ in range(often(600, 6000, 100)):
+            near, far, answering = self.begin(
+                core.Answering, self.data, self.map)
+            near.setblocking(False)
+            reading = Thread(read_to_the_end, far)
+            self.assertRaises(OSError, answering.run)
+            near.close()
+            self.assertTrue(self.answer.startswith(reading.result()))
+
+    def test_a_file_that_becomes_shorter(self):
+        for kind in core.Answering, Answering:
+            data, of_map, _ = self.copies()
+            fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            near, far, answering = self.begin(kind, data, of_map)
+            running = Thread(answering.run)
+            received = far.recv(1)  # the rest does not fit into the buffers
+            os.ftruncate(data, os.fstat(data).st_size - 1000)
+            reading = Thread(read_to_the_end, far)
+            self.assertRaises(OSError, running.result)
+            near.close()
+            received += reading.result()
+            self.assertLess(len(received), len(self.answer))
+            self.assertTrue(self.answer.startswith(received))
 
 
 class Exchanges(CoreTestCase):
