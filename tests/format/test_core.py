@@ -150,10 +150,11 @@ class Damaged(CoreTestCase):
         for _ in range(self.choice.randrange(5)):
             at = self.choice.choice([
                 8 * self.choice.randrange(layout.END, layout.ANNOUNCED),
+                4096 + 8 * (self.capacity() + self.choice.randrange(OBJECTS)),
                 self.choice.randrange(used)])
             os.pwrite(of_map, self.choice.choice([
                 b'\0' * 8, struct.pack('@Q', self.choice.randrange(size)),
-                self.choice.randbytes(8)]), at)
+                self.choice.randbytes(8), b'\xff' * 8]), at)
         if self.choice.random() < 0.3:
             os.ftruncate(data, self.choice.randrange(size))
 
@@ -275,6 +276,19 @@ class LongAnswers(CoreTestCase):
             self.assertRaises(OSError, answering.run)
             near.close()
             self.assertTrue(self.answer.startswith(reading.result()))
+
+    def test_a_file_that_is_too_short(self):
+        for kind in core.Answering, Answering:
+            data, of_map, _ = self.copies()
+            fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            os.ftruncate(data, os.fstat(data).st_size - 1000)
+            near, far, answering = self.begin(kind, data, of_map)
+            far.shutdown(socket.SHUT_WR)
+            reading = Thread(read_to_the_end, far)
+            self.assertRaises(EOFError, answering.run)
+            near.close()
+            self.assertEqual(
+                reading.result(), frames.frame(frames.Elsewhere(1)))
 
     def test_a_file_that_becomes_shorter(self):
         for kind in core.Answering, Answering:

@@ -131,7 +131,7 @@ class Source:
                 return UNCERTAIN
         try:
             return self._walk(position, end, oid, tid)
-        except (_Damaged, OSError) as error:
+        except (_Damaged, OSError, OverflowError) as error:
             logger.debug('%s is asked for: %s', oid.hex(), error)
             return UNCERTAIN
 
