@@ -126,8 +126,9 @@ class ReaderProcesses:
 
     def _retreat(self, why):
         self._not_before = time.monotonic() + RETREAT
-        logger.warning('no process reads for clients for %s s, who read over'
-                       ' their streams: %s', RETREAT, why)
+        logger.warning(
+            'for %s s no process that reads is started; clients use those that'
+            ' are left, or their streams: %s', RETREAT, why)
 
     # What the processes report
 
