@@ -5,8 +5,8 @@ twin in plain Python, which says the same more slowly, and is what to read
 first:
 
     source.c      format.source, and the reader's side of format.objectmap
-    answering.c   the loads of server.readerprocess
-    exchange.c    client.exchanging
+    answering.c   local.answering
+    exchange.c    client.readers, and the reading part of client.cachefile
 
 It takes bytes and descriptors, and checks whatever comes from a socket, a file
 or another process before it uses it: lengths, positions, pointers.  Nothing of

@@ -76,12 +76,12 @@ class Process:
         self.greeting = bytes.fromhex(job['greeting'])
         self.tls = _context(job['configuration'])
         #: OpenSSL has its own buffers, which the core does not know.
-        self.has_twins = core.Answering is None or self.tls is not None
+        self.uses_twins = core.Answering is None or self.tls is not None
         self.storages = {
             each['name']: HandedOver(
                 each['name'], each['socket'],
                 bytes.fromhex(each['instance']), each['blobs'], of_child=True,
-                twin=self.has_twins)
+                twin=self.uses_twins)
             for each in job['storages']}
         self._report = report
         self._lock = threading.Lock()
@@ -265,7 +265,7 @@ class Reader:
         raise Gone(text)
 
     def _answered_by(self, source, received):
-        if self._process.has_twins:
+        if self._process.uses_twins:
             return Answering(self._connection, source, LONGEST, received)
         return core.Answering(
             self._connection.fileno(), source, LONGEST, received)
