@@ -202,7 +202,8 @@ class Reader:
             # An idle reader would keep a file that a pack has replaced.  An
             # answer goes on.
             self._shut(socket.SHUT_RD)
-            self._storage.look()
+            if self._storage.source is self._source:
+                self._storage.look()
 
     def _shut(self, ways):
         with contextlib.suppress(OSError):  # it has ended
