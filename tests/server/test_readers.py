@@ -338,7 +338,7 @@ class Ends(ReaderTestCase):
 
     def test_a_process_that_hangs(self):
         """Its clients do not wait for it for ever."""
-        self.patch(readers, RETREAT=0, SILENT_FOR=7)
+        self.patch(readers, RETREAT=0, SILENT_FOR=5)
         peer = self.peer()
         os.kill(self.process(), signal.SIGSTOP)
         self.assertEqual(peer.rest(), [])

@@ -56,7 +56,7 @@ LONGEST = 1 << 10
 #: Seconds from one report of what was done here to the next; and to one that
 #: says no more than that this process is alive.
 REPORT_EACH = 0.2
-SIGN_OF_LIFE_EACH = 5
+SIGN_OF_LIFE_EACH = 2
 
 #: Bytes for the stack of a thread: there may be a thousand of them.
 STACK = 1 << 19
