@@ -180,7 +180,8 @@ class Source:
                 others.append(oid)
             else:
                 pages.add(position // PAGE)
-        with contextlib.suppress(OSError):  # then its load is uncertain
+        # Where this fails, the load is uncertain.
+        with contextlib.suppress(OSError, OverflowError):
             for page in sorted(pages):
                 os.posix_fadvise(self._file.number, page * PAGE, BLOCK,
                                  os.POSIX_FADV_WILLNEED)
