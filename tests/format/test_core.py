@@ -14,6 +14,7 @@ import unittest
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
+from ZODB.utils import z64
 
 from fsyncstorage import core
 from fsyncstorage.format import NotAMap
@@ -30,6 +31,14 @@ from ..support import oid
 
 OBJECTS = 60
 LONGEST = 1 << 10
+
+
+def read_to_the_end(connection):
+    data = b''
+    with contextlib.suppress(ConnectionError):
+        while more := connection.recv(1 << 16):
+            data += more
+    return data
 
 
 @unittest.skipUnless(core.IN_USE == 'C', 'the core was not built')
@@ -64,16 +73,6 @@ class CoreTestCase(TestCase):
                 made.append(None)
         return made
 
-    def a_load(self):
-        tid = p64(u64(self.choice.choice(self.tids))
-                  + self.choice.choice([0, 1]))
-        return oid(self.choice.randrange(OBJECTS + 2)), self.choice.choice(
-            [tid, maxtid])
-
-
-class Damaged(CoreTestCase):
-    """A file and a map in which any byte may be wrong."""
-
     def copies(self):
         """Of both files, for which the map is right."""
         data = os.open(self.path('copy'), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -93,6 +92,16 @@ class Damaged(CoreTestCase):
 
     def capacity(self):
         return struct.unpack('@Q', os.pread(self.map, 8, 8))[0]
+
+    def a_load(self):
+        tid = p64(u64(self.choice.choice(self.tids))
+                  + self.choice.choice([0, 1]))
+        return oid(self.choice.randrange(OBJECTS + 2)), self.choice.choice(
+            [tid, maxtid])
+
+
+class Damaged(CoreTestCase):
+    """A file and a map in which any byte may be wrong."""
 
     def test_a_map_that_is_not_sealed_or_not_whole(self):
         data, of_map, used = self.copies()
@@ -139,10 +148,11 @@ class Damaged(CoreTestCase):
         for _ in range(self.choice.randrange(5)):
             at = self.choice.choice([
                 8 * self.choice.randrange(layout.END, layout.ANNOUNCED),
+                4096 + 8 * (self.capacity() + self.choice.randrange(OBJECTS)),
                 self.choice.randrange(used)])
             os.pwrite(of_map, self.choice.choice([
                 b'\0' * 8, struct.pack('@Q', self.choice.randrange(size)),
-                self.choice.randbytes(8)]), at)
+                self.choice.randbytes(8), b'\xff' * 8]), at)
         if self.choice.random() < 0.3:
             os.ftruncate(data, self.choice.randrange(size))
 
@@ -163,7 +173,7 @@ class Answers(CoreTestCase):
             answering = kind(
                 near if kind is Answering else near.fileno(), source, LONGEST,
                 b'')
-            read = Thread(self.read, far)
+            read = Thread(read_to_the_end, far)
             end = []
 
             def run():
@@ -185,14 +195,6 @@ class Answers(CoreTestCase):
             running.result()
             return read.result(), end, (
                 answering.loads, answering.requests, answering.sent)
-
-    @staticmethod
-    def read(far):
-        data = b''
-        with contextlib.suppress(ConnectionError):
-            while more := far.recv(1 << 16):
-                data += more
-        return data
 
     def check(self, requests, of_child=True):
         of_core, twin = self.sources(self.data, self.map, of_child)
@@ -238,3 +240,65 @@ class Answers(CoreTestCase):
                 rubbish = struct.pack(
                     '>I', self.choice.randrange(40)) + rubbish
             self.check([*requests, rubbish])
+
+
+class LongAnswers(CoreTestCase):
+    """An answer that cannot be ended is a begin, and has no wrong byte."""
+
+    def setUp(self):
+        super().setUp()
+        commit(self.storage, {OBJECTS: os.urandom(5_000_000)})
+        data, serial = self.storage.load(oid(OBJECTS))
+        self.answer = frames.frame(frames.Found(
+            1, self.tids[-1], serial, z64, data))
+
+    def begin(self, kind, data, of_map):
+        """Ask for it: the server's end, the client's, and who answers."""
+        near, far = socket.socketpair()
+        self.addCleanup(near.close)
+        self.addCleanup(far.close)
+        of_core, twin = self.sources(data, of_map)
+        answering = (
+            Answering(near, twin, LONGEST, b'') if kind is Answering
+            else kind(near.fileno(), of_core, LONGEST, b''))
+        far.sendall(frames.frame(frames.Load(1, oid(OBJECTS), maxtid)))
+        return near, far, answering
+
+    def test_a_client_that_does_not_read_in_time(self):
+        """Though it may read again at any moment."""
+        for _ in range(often(600, 6000, 100)):
+            near, far, answering = self.begin(
+                core.Answering, self.data, self.map)
+            near.setblocking(False)
+            reading = Thread(read_to_the_end, far)
+            self.assertRaises(OSError, answering.run)
+            near.close()
+            self.assertTrue(self.answer.startswith(reading.result()))
+
+    def test_a_file_that_is_too_short(self):
+        for kind in core.Answering, Answering:
+            data, of_map, _ = self.copies()
+            fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            os.ftruncate(data, os.fstat(data).st_size - 1000)
+            near, far, answering = self.begin(kind, data, of_map)
+            far.shutdown(socket.SHUT_WR)
+            reading = Thread(read_to_the_end, far)
+            self.assertRaises(EOFError, answering.run)
+            near.close()
+            self.assertEqual(
+                reading.result(), frames.frame(frames.Elsewhere(1)))
+
+    def test_a_file_that_becomes_shorter(self):
+        for kind in core.Answering, Answering:
+            data, of_map, _ = self.copies()
+            fcntl.fcntl(of_map, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            near, far, answering = self.begin(kind, data, of_map)
+            running = Thread(answering.run)
+            received = far.recv(1)  # the rest does not fit into the buffers
+            os.ftruncate(data, os.fstat(data).st_size - 1000)
+            reading = Thread(read_to_the_end, far)
+            self.assertRaises(OSError, running.result)
+            near.close()
+            received += reading.result()
+            self.assertLess(len(received), len(self.answer))
+            self.assertTrue(self.answer.startswith(received))

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import socket
+import ssl
 
 from ZODB.utils import maxtid
 from ZODB.utils import z64
@@ -58,7 +59,7 @@ class Reading:
         while (body := self._inbox.next_body()) is None:
             try:
                 data = self.socket.recv(1 << 16)
-            except ConnectionError:
+            except (ConnectionError, ssl.SSLError):
                 data = b''
             if not data:
                 raise EOFError

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import resource
 import signal
+import time
 import unittest
 
 import ZEO.tests
@@ -78,18 +80,31 @@ class Loads(ReaderTestCase):
         """The process gets the new file; until then, its readers end."""
         peer = self.peer()
         self.assertEqual(peer.load(1).data, b'one again')
-        self.storage.pack(0, lambda data: [], gc=False)
+        self.storage.pack(time.time(), lambda data: [], gc=False)
         commit(self.storage, {2: b'two again'}, {2: self.tids[1]})
 
         def reads_anew():
+            peer = self.peer()  # none is told that there is no file
             with contextlib.suppress(EOFError, OSError):
-                peer = self.peer(hello=False)
-                peer.send(peer.hello)
-                return (peer.after_greeting().__class__ is frames.Welcome
-                        and getattr(peer.load(2), 'data', None)
-                        == b'two again')
+                return getattr(peer.load(2), 'data', None) == b'two again'
 
         until(reads_anew, 'the new file is read')
+
+    def test_after_a_pack_an_idle_reader_ends(self):
+        """So that the old file does not take room for as long as its client
+        asks for nothing."""
+        peer = self.peer()
+        self.storage.pack(time.time(), lambda data: [], gc=False)
+        self.assertEqual(peer.rest(), [])
+        directory = f'/proc/{self.process()}/fd'
+
+        def files():
+            for number in os.listdir(directory):
+                with contextlib.suppress(FileNotFoundError):
+                    yield os.readlink(f'{directory}/{number}')
+
+        until(lambda: not any('Data.fs (deleted)' in file
+                              for file in files()), 'the old file is let go')
 
     def test_byte_by_byte(self):
         peer = self.peer(hello=False, preface=b'')
@@ -258,6 +273,14 @@ class Strangers(ReaderTestCase):
         self.nobody_else_is_left()
         self.assertEqual(self.peer().load(1).data, b'one')
 
+    def test_no_descriptor_is_left_for_it(self):
+        limit = len(os.listdir(f'/proc/{self.process()}/fd'))
+        resource.prlimit(self.process(), resource.RLIMIT_NOFILE,
+                         (limit, limit))
+        with self.assertRaises(EOFError):
+            self.peer(hello=False).after_greeting()
+        self.nobody_else_is_left()
+
     def test_what_is_no_request(self):
         load = frames.frame(frames.Load(1, oid(1), maxtid))
         for bad in (frames.frame(frames.Load(0, oid(1), maxtid)),
@@ -312,6 +335,15 @@ class Ends(ReaderTestCase):
         os.kill(pid, signal.SIGSTOP)
         self.server.close()
         self.assertFalse(os.path.exists(f'/proc/{pid}'))
+
+    def test_a_process_that_hangs(self):
+        """Its clients do not wait for it for ever."""
+        self.patch(readers, RETREAT=0, SILENT_FOR=5)
+        peer = self.peer()
+        os.kill(self.process(), signal.SIGSTOP)
+        self.assertEqual(peer.rest(), [])
+        until(lambda: not self.open_readers(), 'its readers are forgotten')
+        self.assertEqual(self.peer().load(1).data, b'one')
 
     def test_figures(self):
         peer = self.peer()

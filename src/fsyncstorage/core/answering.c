@@ -28,20 +28,21 @@ typedef struct {
 /* Why a run ends.  SYSTEM_ERROR: errno says more. */
 enum end { SYSTEM_ERROR, CLOSED, ANOTHER, RETIRED, NOT_ALLOWED, CUT };
 
+/* Send what waits: 1, or 0 with errno.  What could not be sent is dropped: to
+   send it once more would repeat bytes of an answer. */
 static int flush(Answering *self)
 {
-    size_t at = 0;
+    size_t at = 0, size = self->out_size;
     ssize_t done;
-    while (at < self->out_size) {
-        done = send(self->connection, self->out + at, self->out_size - at,
-                    MSG_NOSIGNAL);
+    self->out_size = 0;
+    while (at < size) {
+        done = send(self->connection, self->out + at, size - at, MSG_NOSIGNAL);
         if (done > 0)
             at += (size_t)done;
         else if (errno != EINTR)
             return 0;
     }
     self->sent += at;
-    self->out_size = 0;
     return 1;
 }
 
@@ -114,6 +115,7 @@ static int answer(Answering *self, const unsigned char *load, enum end *end)
         if (!(to = room(self, size)))
             return 0;
         if (source_read(self->source, &place, has, to, size, 1) != 1) {
+            self->out_size -= size; /* Nothing was written there. */
             *end = CUT;
             return 0;
         }

@@ -5,7 +5,7 @@ twin in plain Python, which says the same more slowly, and is what to read
 first:
 
     source.c      format.source, and the reader's side of format.objectmap
-    answering.c   the loads of server.readerprocess
+    answering.c   local.answering
     load.c        a load of client.storage, with client.reads
     exchange.c    client.readers
     cache.c       client.cache and client.cachefile

@@ -140,8 +140,8 @@ static uint64_t position_of(Source *source, const unsigned char *oid)
 
 /* Records */
 
-ssize_t read_at(int file, unsigned char *to, size_t size,
-                       uint64_t position, int wait, int *would_wait)
+ssize_t read_at(int file, unsigned char *to, size_t size, uint64_t position,
+                int wait, int *would_wait)
 {
     ssize_t got;
     if (position > INT64_MAX - size)
@@ -453,10 +453,12 @@ static PyObject *source_prefetch(PyObject *object, PyObject *oids)
         }
         position = position_of(self, number);
         if (!source_is_retired(self) && position
-            && position < word(self, DURABLE))
+            && position < word(self, DURABLE)) {
+            Py_BEGIN_ALLOW_THREADS /* It may wait for a place in a queue. */
             posix_fadvise(self->file, (off_t)(position & ~4095ull), 8192,
                           POSIX_FADV_WILLNEED);
-        else if (PyList_Append(others, oid))
+            Py_END_ALLOW_THREADS
+        } else if (PyList_Append(others, oid))
             Py_CLEAR(others);
     }
     return others;

@@ -131,7 +131,7 @@ class Source:
                 return UNCERTAIN
         try:
             return self._walk(position, end, oid, tid)
-        except (_Damaged, OSError) as error:
+        except (_Damaged, OSError, OverflowError) as error:
             logger.debug('%s is asked for: %s', oid.hex(), error)
             return UNCERTAIN
 
@@ -180,7 +180,8 @@ class Source:
                 others.append(oid)
             else:
                 pages.add(position // PAGE)
-        with contextlib.suppress(OSError):  # then its load is uncertain
+        # Where this fails, the load is uncertain.
+        with contextlib.suppress(OSError, OverflowError):
             for page in sorted(pages):
                 os.posix_fadvise(self._file.number, page * PAGE, BLOCK,
                                  os.POSIX_FADV_WILLNEED)

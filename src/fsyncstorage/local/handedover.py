@@ -86,7 +86,8 @@ class HandedOver:
         self._closed = False
         #: The log says once that the server refuses.
         self._was_refused = False
-        #: The server was asked once: there is a source, or none for now.
+        #: The server was asked, since a map was retired if one was: there is a
+        #: source, or none for now.
         self.was_asked = threading.Event()
         #: There is something to do for the thread.
         self._woken = threading.Event()
@@ -155,6 +156,7 @@ class HandedOver:
         while not (self._closed or source.is_retired):
             self._woken.wait(LOOK_EACH)
             self._woken.clear()
+        self.was_asked.clear()
         self._use(None, None)
         return PAUSE
 

@@ -53,8 +53,10 @@ FILES_WITHIN = 10
 PIECE = 1 << 18
 #: Bytes of a frame that a client sends here.
 LONGEST = 1 << 10
-#: Seconds from one report of what was done here to the next.
+#: Seconds from one report of what was done here to the next; and to one that
+#: says no more than that this process is alive.
 REPORT_EACH = 0.2
+SIGN_OF_LIFE_EACH = 2
 
 #: Bytes for the stack of a thread: there may be a thousand of them.
 STACK = 1 << 19
@@ -74,18 +76,19 @@ class Process:
         self.greeting = bytes.fromhex(job['greeting'])
         self.tls = _context(job['configuration'])
         #: OpenSSL has its own buffers, which the core does not know.
-        self.has_twins = core.Answering is None or self.tls is not None
+        self.uses_twins = core.Answering is None or self.tls is not None
         self.storages = {
             each['name']: HandedOver(
                 each['name'], each['socket'],
                 bytes.fromhex(each['instance']), each['blobs'], of_child=True,
-                twin=self.has_twins)
+                twin=self.uses_twins)
             for each in job['storages']}
         self._report = report
         self._lock = threading.Lock()
         #: By the numbers with which they were handed over.
         self._readers = {}
-        #: Those that have ended, with their numbers.
+        #: Numbers of those that have ended, with the readers; None: there was
+        #: none.
         self._ended = []
         self._woken = threading.Event()
 
@@ -94,11 +97,14 @@ class Process:
         threading.Thread(target=self._report_all, daemon=True).start()
         while True:
             # The number of a reader comes with its socket.
-            number, descriptors, _, _ = socket.recv_fds(door, 8, 1)
-            if not number:
+            message, descriptors, _, _ = socket.recv_fds(door, 8, 1)
+            if not message:
                 return
+            number = int.from_bytes(message, 'big')
             if descriptors:
-                self._begin(int.from_bytes(number, 'big'), descriptors[0])
+                self._begin(number, descriptors[0])
+            else:  # none is left in this process: the system has closed it
+                self._has_ended(number)
 
     def _begin(self, number, descriptor):
         reader = Reader(self, socket.socket(fileno=descriptor))
@@ -126,28 +132,34 @@ class Process:
 
     def _has_ended(self, number):
         with self._lock:
-            self._ended.append((number, self._readers.pop(number)))
+            self._ended.append((number, self._readers.pop(number, None)))
         self._woken.set()
 
     # Reports
 
     def _report_all(self):
+        reported = time.monotonic()
         while True:
             self._woken.wait(REPORT_EACH)
             self._woken.clear()
-            with self._lock:
-                ended, self._ended = self._ended, []
-                readers = list(self._readers.items())
-            done = []
-            for number, reader in readers + ended:
-                reader.end_if_late()
-                news = reader.news()
-                if news:
-                    done.append({'number': number, **news})
-            if ended or done:
-                self._report({'done': done,
-                              'ended': [number for number, _ in ended]})
+            report = self._news()
+            now = time.monotonic()
+            if any(report.values()) or now > reported + SIGN_OF_LIFE_EACH:
+                reported = now
+                self._report(report)
             time.sleep(REPORT_EACH)
+
+    def _news(self):
+        """What was done and has ended since the last call."""
+        with self._lock:
+            ended, self._ended = self._ended, []
+            readers = list(self._readers.items())
+        for _, reader in readers:
+            reader.end_if_over()
+        return {'done': [{'number': number, **news}
+                         for number, reader in readers + ended
+                         if reader is not None and (news := reader.news())],
+                'ended': [number for number, _ in ended]}
 
 
 class Reader:
@@ -157,7 +169,7 @@ class Reader:
         self._process = process
         self._connection = connection
         self._begun = time.monotonic()
-        self._storage = self._hello = None
+        self._storage = self._source = self._hello = None
         #: Of the loads; None until its hello was taken.
         self._answering = None
         #: Bytes of blobs that were sent; what the last report said.
@@ -181,12 +193,21 @@ class Reader:
         self._meet()
         self._serve()
 
-    def end_if_late(self):
+    def end_if_over(self):
         """Called again and again by another thread."""
-        if self._answering is None and (
-                time.monotonic() > self._begun + HELLO_WITHIN):
-            with contextlib.suppress(OSError):  # it has ended
-                socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+        if self._answering is None:
+            if time.monotonic() > self._begun + HELLO_WITHIN:
+                self._shut(socket.SHUT_RDWR)
+        elif self._source.is_retired:
+            # An idle reader would keep a file that a pack has replaced.  An
+            # answer goes on.
+            self._shut(socket.SHUT_RD)
+            if self._storage.source is self._source:
+                self._storage.look()
+
+    def _shut(self, ways):
+        with contextlib.suppress(OSError):  # it has ended
+            socket.socket.shutdown(self._connection, ways)
 
     def close(self):
         self._connection.close()
@@ -232,7 +253,7 @@ class Reader:
             self._refuse(frames.UNKNOWN_STORAGE,
                          f'no storage {name[:100]!r} is read here')
         self._storage.was_asked.wait(FILES_WITHIN)
-        source = self._storage.source
+        self._source = source = self._storage.source
         if source is None:
             self._refuse(frames.TOO_MANY, 'there is no map of the file now')
         self._connection.sendall(frames.frame(frames.Welcome(
@@ -245,7 +266,7 @@ class Reader:
         raise Gone(text)
 
     def _answered_by(self, source, received):
-        if self._process.has_twins:
+        if self._process.uses_twins:
             return Answering(self._connection, source, LONGEST, received)
         return core.Answering(
             self._connection.fileno(), source, LONGEST, received)

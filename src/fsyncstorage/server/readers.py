@@ -22,6 +22,7 @@ import time
 
 from ..processes.starting import ChildProcess
 from ..processes.starting import NotStarted
+from ..processes.starting import Silent
 from ..processes.starting import is_possible
 from . import quiet
 from .clients import Tally
@@ -33,6 +34,8 @@ MOST = 1000
 MOST_BY_DEFAULT = 4
 #: Seconds without another start, after a process has ended by itself.
 RETREAT = 10
+#: Seconds without a sign of life, after which a process is ended.
+SILENT_FOR = 30
 #: Seconds that a close waits for a process.
 END_WITHIN = 10
 
@@ -123,8 +126,9 @@ class ReaderProcesses:
 
     def _retreat(self, why):
         self._not_before = time.monotonic() + RETREAT
-        logger.warning('no process reads for clients for %s s, who read over'
-                       ' their streams: %s', RETREAT, why)
+        logger.warning(
+            'for %s s no process that reads is started; clients use those that'
+            ' are left, or their streams: %s', RETREAT, why)
 
     # What the processes report
 
@@ -260,7 +264,7 @@ class _Process:
                 self._follow(child)
             finally:
                 child.close()
-        except NotStarted as error:
+        except (NotStarted, Silent) as error:
             why = str(error)
         except Exception as error:
             logger.exception('a process that reads has failed')
@@ -274,5 +278,5 @@ class _Process:
                 return
             self._child = child
         child.begin(self._job)
-        for report in child.reports():
+        for report in child.reports(SILENT_FOR):
             self._post(self._reported, self, report)
