@@ -16,8 +16,10 @@ from ZODB.utils import u64
 
 from fsyncstorage import core
 from fsyncstorage.client import readers as client_readers
+from fsyncstorage.client.failover import NoServer
 from fsyncstorage.server import readers
 
+from ..support import TestCase
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -168,6 +170,36 @@ class Reading(ConnectedTestCase):
         self.forget()
         self.check_all(self.client)
         self.assertEqual(self.read_by_processes(), 0)
+
+
+class Opening(TestCase):
+    """Behind a proxy that lets streams through, and no readers."""
+
+    def test_a_reader_is_tried_more_and_more_seldom(self):
+        clock, tries = [0.0], []
+
+        def open_one(within):
+            tries.append(clock[0])
+            raise NoServer('a proxy')
+
+        self.patch(client_readers.time, monotonic=lambda: clock[0])
+        several = client_readers.Readers('a client', 4, open_one)
+        with self.assertLogs('fsyncstorage.client.readers', 'INFO') as logs:
+            for clock[0] in range(3600):
+                self.assertRaises(client_readers.Lost, several.take)
+        self.assertEqual(
+            tries, [0, 5, 15, 35, 75, 155, 315, 635, 1235, 1835, 2435, 3035])
+        self.assertEqual(
+            [record.levelname for record in logs.records],
+            ['WARNING'] + ['INFO'] * 11)
+
+    def test_readers_that_were_lost(self):
+        """An exception of a signal handler may tear one from its thread."""
+        self.patch(client_readers, WAIT=0.01)
+        several = client_readers.Readers(
+            'a client', 1, lambda within: mock.Mock())
+        several.take()
+        self.assertRaises(client_readers.Lost, several.take)
 
 
 class ReadingByTwins(Reading):

@@ -6,8 +6,9 @@ answer ends the reader, because a later request could take the answer for its
 own; then `Lost` is raised, and the stream may give the answer.
 
 Readers last as long as the stream to the same server.  The free one that was
-used last is taken first; a thread that finds none free waits for one.  When
-none can be opened, the next try comes after `RETREAT` seconds.
+used last is taken first; a thread that finds none free waits for one, for
+`WAIT` seconds at most.  When none can be opened, the next try comes after
+`RETREAT` seconds, and each further one after twice as many.
 """
 
 import _socket
@@ -25,8 +26,12 @@ from .failover import NoServer
 
 logger = logging.getLogger(__name__)
 
-# Seconds without a try after a reader could not be opened.
-RETREAT = 5
+# Seconds without a try after a reader could not be opened; twice as many after
+# each further time, and at most.  (A proxy may let streams through and no
+# readers: then each try keeps a thread for LONGEST_TRY.)
+RETREAT, LONGEST_RETREAT = 5, 600
+# Seconds.  (Exceptions of signal handlers may have lost readers, a place each.)
+WAIT = 10
 
 RECEIVED_AT_ONCE = 1 << 16
 
@@ -104,6 +109,7 @@ class Readers:
         self._waiting = 0
         self._changed = threading.Condition()
         self._not_before = 0
+        self._retreat = RETREAT
         self._is_closed = False
 
     def load(self, oid, tid):
@@ -155,10 +161,12 @@ class Readers:
 
     def _wait(self):
         try:
-            self._changed.wait()
+            in_time = self._changed.wait(WAIT)
         except BaseException:
             self._changed.notify()  # another thread may have this reader
             raise
+        if not in_time:
+            raise Lost('no reader became free')
 
     def _may_open(self):
         """May one be opened now?  Else the caller takes one, or waits."""
@@ -176,14 +184,24 @@ class Readers:
 
     def _new(self):
         try:
-            return self._open_one(LONGEST_TRY)
+            reader = self._open_one(LONGEST_TRY)
         except NoServer as error:
-            if not self._is_closed:
-                logger.warning(
-                    '%s: no reader: %s; reading over the stream for %s s',
-                    self._name, error, RETREAT)
-                self._not_before = time.monotonic() + RETREAT
+            self._retreat_for(error)
             raise Lost(str(error)) from error
+        self._retreat = RETREAT
+        return reader
+
+    def _retreat_for(self, error):
+        with self._changed:
+            now, retreat = time.monotonic(), self._retreat
+            if self._is_closed or now < self._not_before:
+                return  # another thread has failed at the same time
+            self._not_before = now + retreat
+            self._retreat = min(2 * retreat, LONGEST_RETREAT)
+        logger.log(
+            logging.WARNING if retreat == RETREAT else logging.INFO,
+            '%s: no reader: %s; reading over the stream for %s s', self._name,
+            error, retreat)
 
     def give_back(self, reader):
         self._free.append(reader)
