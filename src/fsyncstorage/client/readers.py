@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 # each further time, and at most.  (A proxy may let streams through and no
 # readers: then each try keeps a thread for LONGEST_TRY.)
 RETREAT, LONGEST_RETREAT = 5, 600
-# Seconds.  (Exceptions of signal handlers may have lost readers, a place each.)
+# Seconds.  (Exceptions of signal handlers may have torn all readers away.)
 WAIT = 10
 
 RECEIVED_AT_ONCE = 1 << 16
