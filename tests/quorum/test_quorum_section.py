@@ -3,8 +3,6 @@
 import io
 import os
 import pathlib
-import sys
-from unittest import mock
 
 import ZConfig
 import ZODB.config
@@ -48,13 +46,6 @@ class Sections(TestCase):
         self.assertEqual(trims, (b'a'.ljust(16, b'\0'), 512 << 20, False))
         trims = self.section('log-limit 16MB', 'at-log-limit drop').setup.trims
         self.assertEqual(trims[1:], (16 << 20, True))
-
-    def test_without_the_package(self):
-        with mock.patch.dict(
-                sys.modules, {'fsyncstorage.quorum.etcd.settings': None}), \
-                self.assertRaisesRegex(
-                    ZConfig.DataConversionError, 'pip install'):
-            self.section()
 
     def test_what_is_refused(self):
         for keys, words in [

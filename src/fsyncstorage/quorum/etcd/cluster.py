@@ -26,11 +26,10 @@ from collections.abc import Sequence
 
 from ..history.record import Damaged
 from ..log.interface import Unanswered
-from . import messages
 from .member import Asked
 from .member import Member
+from .messages import Message
 from .messages import Question
-from .protobuf import Message
 from .settings import Settings
 from .trouble import Foreign
 from .trouble import Late
@@ -57,9 +56,8 @@ class Cluster:
         self.password = settings.password
         #: The token for all members; None until one is requested.
         self.token: str | None = None
-        tls = settings.tls
         self.members = [
-            Member(address, tls, self) for address in settings.addresses]
+            Member(address, settings, self) for address in settings.addresses]
         self._first = 0
         #: The cluster of most members; 0: that is not known yet.
         self._id = 0
@@ -128,7 +126,7 @@ class Cluster:
         """The answer to a question that was begun."""
         try:
             return self._judged(
-                asked.member, asked.answer(self.share()), judge)
+                asked.member, asked.answer(), judge)
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
 
@@ -140,7 +138,7 @@ class Cluster:
 
     def _judged(self, member: Member, answer: Message,
                 judge: Callable[[Message], T]) -> T:
-        self.is_of(member, messages.cluster(answer))
+        self.is_of(member, answer.header.cluster_id)
         self.refuse_another(member)
         return judge(answer)
 
@@ -220,11 +218,7 @@ class Cluster:
         self._stopping.wait(seconds)
 
     def stop(self) -> None:
+        """(All that is open is closed, too.)"""
         self._stopping.set()
-        for member in self.members:
-            member.abort()
-
-    def close(self) -> None:
-        self.stop()
         for member in self.members:
             member.close()

@@ -40,7 +40,7 @@ from .lease import agreed
 from .lease import parse as parse_lease
 from .member import Asked
 from .member import Member
-from .protobuf import Message
+from .messages import Message
 from .room import Room
 from .settings import Settings
 from .trouble import Lost
@@ -49,22 +49,17 @@ from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
-#: The most records of one answer; fewer if they are large.
+#: The most records of one answer, which `member.LONGEST` has to hold; fewer if
+#: they are large.
 MOST_RECORDS = 8
-#: Bytes around each value: its key, numbers.
-_AROUND = 512
-_RECORD = LARGEST + _AROUND
-_CHUNK = MOST + _AROUND
 
 #: How many records, and how many staged blobs, one request removes.
 AT_ONCE = 1000
 BLOBS_AT_ONCE = 100
-#: The most notes, and the bytes of each.
+#: The most notes.
 MOST_NOTES = 100
-_NOTE = interface.NOTE + _AROUND
-#: The most keys of one answer, and the bytes of each.
+#: The most keys of one answer.
 KEYS = 1000
-_KEY = 512
 
 
 class EtcdLog:
@@ -87,7 +82,7 @@ class EtcdLog:
 
     def close(self) -> None:
         self._watch.close()
-        self.cluster.close()
+        self.cluster.stop()
 
     def find_leader(self) -> None:
         for member in self.cluster.members:
@@ -142,7 +137,7 @@ class EtcdLog:
             raise Damaged('a log without its identity, or without its head')
         found = parse_place(opened(keys.head, place))
         begin = found.sequence + 1
-        for pair in messages.pairs(first, 1):
+        for pair in first.kvs:
             begin = keys.sequence_of(pair.key)
         return Ends(opened_identity(keys.log, log), begin, found)
 
@@ -200,7 +195,7 @@ class EtcdLog:
         keys, limit = self.keys, self._records
         for found in self.cluster.each(messages.pairs_of(
                 Span(keys.record(sequence), keys.record(sequence + limit)),
-                limit, limit * _RECORD),
+                limit),
                 lambda answer: self._consecutive(answer, sequence), member):
             if found:
                 self._records = min(
@@ -217,7 +212,7 @@ class EtcdLog:
     def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
         """The records up to the first gap."""
         found: list[bytes] = []
-        for pair in messages.pairs(answer, MOST_RECORDS):
+        for pair in answer.kvs:
             if pair.key != self.keys.record(sequence + len(found)):
                 break
             found.append(pair.value)
@@ -349,19 +344,17 @@ class EtcdLog:
 
     def notes(self, member: int | None = None) -> dict[bytes, bytes]:
         answers = self.cluster.each(messages.pairs_of(
-            self.keys.notes, MOST_NOTES + 1, (MOST_NOTES + 1) * _NOTE),
-            self._notes, member)
+            self.keys.notes, MOST_NOTES + 1), self._notes, member)
         found = next(answers)
         return found if member is not None else next(answers) | found
 
     def _notes(self, answer: Message) -> dict[bytes, bytes]:
-        found = messages.pairs(answer, MOST_NOTES + 1)
-        if len(found) > MOST_NOTES:
+        if len(answer.kvs) > MOST_NOTES:
             raise Lost(
                 f'more than {MOST_NOTES} nodes have notes: forget those that'
                 ' are gone')
-        return {self.keys.node_of(key): opened(key, value)
-                for key, value in found}
+        return {self.keys.node_of(pair.key): opened(pair.key, pair.value)
+                for pair in answer.kvs}
 
     def forget(self, node: bytes) -> None:
         self._remove(self.keys.note(node))
@@ -383,7 +376,7 @@ class EtcdLog:
         key = self.keys.chunk(id, number)
         missing = 0
         for value in self.cluster.each(
-                messages.pairs_of(key, 1, _CHUNK),
+                messages.pairs_of(key, 1),
                 lambda answer: _opened(answer, key), member):
             if value is not None:
                 return value
@@ -405,7 +398,7 @@ class EtcdLog:
         start, end = self.keys.blobs
         while True:
             ids = self.cluster.ask(messages.pairs_of(
-                Span(start, end), KEYS, KEYS * _KEY, only=True), self._ids)
+                Span(start, end), KEYS, only=True), self._ids)
             found.update(ids)
             if not ids:
                 return found
@@ -413,8 +406,7 @@ class EtcdLog:
             start = self.keys.chunks(ids[-1]).end
 
     def _ids(self, answer: Message) -> list[bytes]:
-        return [self.keys.blob_of(key)
-                for key, _ in messages.pairs(answer, KEYS)]
+        return [self.keys.blob_of(pair.key) for pair in answer.kvs]
 
 
 def _is_done(answer: Message) -> None:

@@ -1,32 +1,60 @@
 """One member of etcd, which answers questions, or is in trouble.
 
-Connections are kept for later questions; each thread that asks has one for
-itself until it has its answer.  An idle connection that has ended is detected
-before it is used, since a question sent into it would get no answer.
+A question is a call of gRPC.  grpcio keeps the connection, and makes another
+one when it has ended.  Every call is made as one with a stream of answers,
+mostly of one: so it is sent at once, and its answer is waited for later, by
+the thread that has asked; grpcio starts no thread for it.
 
 A token comes from etcd for a name and a password, and holds for all members.
 It expires after a while, or when a member starts again.  Then a new one is
 requested, once, and the question is repeated: it has had no effect.
 """
 
-import collections
-import contextlib
+import os
 import ssl
+import threading
 import time
 import typing
 
-from . import messages
-from .connection import Address
-from .connection import Connection
-from .messages import Question
-from .protobuf import Message
-from .trouble import Late
-from .trouble import Lost
-from .trouble import Said
+# What it says on the standard error is in its errors, too.
+os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
 
-#: The most idle connections to a member.
-MOST_IDLE = 4
+import grpc  # noqa: E402
+import grpc.experimental  # noqa: E402
+
+from . import messages  # noqa: E402
+from .messages import Message  # noqa: E402
+from .messages import Question  # noqa: E402
+from .settings import Address  # noqa: E402
+from .settings import Settings  # noqa: E402
+from .trouble import Lost  # noqa: E402
+from .trouble import Refused  # noqa: E402
+from .trouble import Said  # noqa: E402
+from .trouble import Trouble  # noqa: E402
+from .trouble import Untrusted  # noqa: E402
+from .trouble import of_grpc  # noqa: E402
+
+#: Bytes of an answer.
+LONGEST = 16 << 20
 LONGEST_TOKEN = 1 << 12
+
+OPTIONS = (
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+    ('grpc.max_receive_message_length', LONGEST),
+    # Two logs of one process share no connection.
+    ('grpc.use_local_subchannel_pool', 1),
+    # An address is a member's, and no proxy's.  What is sent again is for us
+    # to say.
+    ('grpc.enable_http_proxy', 0), ('grpc.enable_retries', 0),
+    # A member that is back is found at once: from this to that pause between
+    # two tries, and the time of one.
+    ('grpc.initial_reconnect_backoff_ms', 100),
+    ('grpc.max_reconnect_backoff_ms', 500),
+    ('grpc.min_reconnect_backoff_ms', 2_000),
+    # A connection is given up when nothing is acknowledged for this time: its
+    # host may have lost its power.  (etcd allows a ping in 5 seconds.)
+    ('grpc.keepalive_time_ms', 10_000),
+    ('grpc.keepalive_timeout_ms', 2_000))
 
 
 class Login(typing.Protocol):
@@ -43,14 +71,14 @@ class Login(typing.Protocol):
 
 class Member:
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None,
+    def __init__(self, address: Address, settings: Settings,
                  login: Login) -> None:
         self.address = address
-        self._tls = tls if address.tls else None
+        self._settings = settings
         self._login = login
-        self._idle: collections.deque[Connection] = collections.deque()
-        #: All open connections; another thread may abort them.
-        self._open: set[Connection] = set()
+        self._channel = _channel(address, settings)
+        # Of the channel, when it is exchanged.
+        self._lock = threading.Lock()
 
     def __str__(self) -> str:
         return self.address.text
@@ -58,95 +86,54 @@ class Member:
     def ask(self, question: Question, deadline: float) -> Message:
         """Ask, and wait for the answer."""
         try:
-            return self.begin(question, deadline).answer(deadline)
+            return self.begin(question, deadline).answer()
         except Said as error:
             if not error.token or self._login.user is None:
                 raise
-        return self.begin(question, deadline).answer(deadline)
+        return self.begin(question, deadline).answer()
 
     def begin(self, question: Question, deadline: float) -> 'Asked':
-        """Ask, and return at once; raise Trouble if it cannot be sent."""
+        """Ask, and return at once.  The deadline is that of all answers."""
         return self._sent(question, self._token(deadline), deadline)
 
     def _sent(self, question: Question, token: str | None,
               deadline: float) -> 'Asked':
-        asked = Asked(self, self._connection(deadline))
+        channel = self._channel
         try:
-            asked.connection.send(question, token, deadline)
-        except BaseException:
-            asked.give_up()
-            raise
-        return asked
+            return Asked(self, channel, question, channel.unary_stream(
+                question.path)(
+                    question.body, timeout=deadline - time.monotonic(),
+                    metadata=() if token is None else (('token', token),)))
+        except ValueError:  # the channel is closed
+            raise Lost('it was stopped') from None
 
-    def listen(self, question: Question, deadline: float) -> 'Heard':
-        """Ask for a stream of answers."""
-        asked = self.begin(question, deadline)
-        try:
-            asked.connection.listen(deadline)
-        except BaseException as error:
-            asked.give_up()
-            if isinstance(error, Said):
-                self.has_said(error)
-            raise
-        return Heard(asked)
+    # Its trouble
 
-    # Connections
+    def trouble(self, channel: grpc.Channel, error: grpc.RpcError) -> Trouble:
+        found = of_grpc(error.code().value[0], error.details() or '')
+        if isinstance(found, Said) and found.token:
+            self._login.token = None  # the next question requests another
+        if isinstance(found, Untrusted):
+            self._read_certificates_again(channel)
+        return found
 
-    def _connection(self, deadline: float) -> Connection:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if connection.is_fresh:
-                return connection
-            self.discard(connection)
-        self._check()
-        connection = Connection(self.address, self._tls, deadline)
-        self._open.add(connection)
-        try:
-            self._check()  # `abort` may have missed it
-        except Lost:
-            self.discard(connection)
-            raise
-        return connection
-
-    def _check(self) -> None:
-        if self._login.stopped:
-            raise Lost('it was stopped')
-
-    def keep(self, connection: Connection) -> None:
-        if connection.is_open and len(self._idle) < MOST_IDLE:
-            self._idle.append(connection)
-        else:
-            self.discard(connection)
-
-    def discard(self, connection: Connection) -> None:
-        self._open.discard(connection)
-        connection.close()
-
-    def discard_idle(self) -> None:
-        """A connection had trouble, so the idle ones are probably no better.
-        """
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self.discard(self._idle.pop())
-
-    def abort(self) -> None:
-        for connection in list(self._open):
-            connection.abort()
+    def _read_certificates_again(self, refused: grpc.Channel) -> None:
+        """They may have changed: the next question is asked with those that
+        are in the files now."""
+        with self._lock:
+            if self._channel is refused and not self._login.stopped:
+                try:
+                    self._channel = _channel(self.address, self._settings)
+                except Refused:
+                    return  # they are being replaced
+                refused.close()
 
     def close(self) -> None:
-        while self._open:
-            self._open.pop().close()
-        self._idle.clear()
+        """Any thread may call it: it ends all calls."""
+        with self._lock:
+            self._channel.close()
 
     # Our name and password
-
-    def has_said(self, error: Said) -> None:
-        """If the token was refused, the next question requests another."""
-        if error.token:
-            self._login.token = None
 
     def _token(self, deadline: float) -> str | None:
         login = self._login
@@ -155,57 +142,61 @@ class Member:
         if login.token is None:
             answer = self._sent(
                 messages.authentication(login.user, login.password), None,
-                deadline).answer(deadline)
-            login.token = _in_a_header(messages.token(answer))
+                deadline).answer()
+            login.token = _in_a_header(answer.token)
         return login.token
 
 
 class Asked:
-    """A question that was sent."""
+    """A question that was sent, and its answers."""
 
-    def __init__(self, member: Member, connection: Connection) -> None:
+    def __init__(self, member: Member, channel: grpc.Channel,
+                 question: Question, call: typing.Any) -> None:
         self.member = member
-        self.connection = connection
+        self._channel = channel
+        self._question = question
+        self._call = call
 
-    def answer(self, deadline: float) -> Message:
+    def answer(self) -> Message:
+        """Wait for the next answer; raise Trouble if there is none."""
         try:
-            found = self.connection.answer(deadline)
-        except Said as error:
-            self.member.keep(self.connection)
-            self.member.has_said(error)
-            raise
-        except BaseException:
-            self.give_up()
-            raise
-        self.member.keep(self.connection)
-        return found
+            return self._question.parse(next(self._call))
+        except grpc.RpcError as error:
+            raise self.member.trouble(self._channel, error) from None
+        except StopIteration:
+            raise Lost('the answer has ended') from None
 
     def give_up(self) -> None:
-        """There will be no answer: close the connection."""
-        self.member.discard(self.connection)
-        self.member.discard_idle()
+        self._call.cancel()
 
 
-class Heard:
-    """A stream of answers."""
+def _channel(address: Address, settings: Settings) -> grpc.Channel:
+    target = address.text.split('/')[2]
+    if not address.tls:
+        return grpc.insecure_channel(target, OPTIONS)
+    return grpc.secure_channel(target, _credentials(settings), OPTIONS)
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
 
-    def next(self, seconds: float) -> Message | None:
-        """The next message; None if there was none in time, and the stream is
-        closed."""
-        try:
-            return self._asked.connection.next(time.monotonic() + seconds)
-        except Late:
-            self.close()
-            return None
-        except BaseException:
-            self.close()
-            raise
+def _credentials(settings: Settings) -> grpc.ChannelCredentials:
+    ca, cert = settings.ca, settings.cert
+    try:
+        # It checks them first, and says what is wrong.
+        context = ssl.create_default_context(cafile=ca)
+        if cert is None:
+            return grpc.ssl_channel_credentials(ca and _content(ca))
+        key = settings.key or cert
+        context.load_cert_chain(cert, key)
+        return grpc.ssl_channel_credentials(
+            ca and _content(ca), _content(key), _content(cert))
+    except (OSError, ValueError) as error:  # of ssl, too
+        raise Refused(
+            'the files of "ca", "cert" and "key" cannot be used:'
+            f' {error}') from error
 
-    def close(self) -> None:
-        self._asked.member.discard(self._asked.connection)
+
+def _content(path: str) -> bytes:
+    with open(path, 'rb') as file:
+        return file.read()
 
 
 def _in_a_header(token: str) -> str:

@@ -1,11 +1,9 @@
 """The operator's settings for etcd: its addresses, and our credentials."""
 
 import re
-import ssl
 import typing
 from collections.abc import Sequence
 
-from .connection import Address
 from .trouble import Refused
 
 #: With three members, one may be away.
@@ -15,6 +13,15 @@ _ADDRESS = re.compile(
     r'(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?')
 
 _PREFIX = re.compile(r'[!-~]{1,200}')
+
+
+class Address(typing.NamedTuple):
+    """The address of a member, as it is written: http://host:port."""
+
+    text: str
+    host: str
+    port: int
+    tls: bool
 
 
 class Settings(typing.NamedTuple):
@@ -27,22 +34,6 @@ class Settings(typing.NamedTuple):
     key: str | None = None
     user: str | None = None
     password: str | None = None
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """The context for all connections with TLS."""
-        if not any(each.tls for each in self.addresses):
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            context.set_alpn_protocols(['h2'])  # gRPC
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ValueError) as error:  # of ssl, too
-            raise Refused(
-                'the files of "ca", "cert" and "key" cannot be used:'
-                f' {error}') from error
-        return context
 
     def check(self) -> None:
         if len(self.addresses) < FEWEST:

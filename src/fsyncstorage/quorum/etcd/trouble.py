@@ -6,15 +6,15 @@ will not go away, because something was set up wrongly.  `fault` knows these,
 and what to change; a start that meets one is refused.
 """
 
-import ssl
+import re
 
 from ..log.interface import Full
 from ..log.interface import Unanswered
 
 _LONGEST = 300
 
-# A code of gRPC.
-_UNAUTHENTICATED = 16
+# Codes of gRPC.
+_CANCELLED, _LATE, _UNAVAILABLE, _UNAUTHENTICATED = 1, 4, 14, 16
 
 
 class Refused(Exception):
@@ -34,7 +34,7 @@ class Late(Lost):
 
 
 class Untrusted(Lost):
-    """No connection was made, because of the certificates."""
+    """No connection was made, because of the certificates, or of TLS."""
 
 
 class Foreign(Lost):
@@ -70,23 +70,42 @@ def legible(words: str) -> str:
         each if each.isprintable() else '?' for each in words[:_LONGEST])
 
 
-def of_tls(error: ssl.SSLError) -> Lost:
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return Lost('the connection has ended')
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Untrusted(
-            f'its certificate is refused: {error.verify_message}. The option'
-            ' "ca" names the file of the authority that has signed it, and'
-            ' the address has the name that is in it')
-    reason = legible(str(error.reason or error))
-    if 'ALERT' in reason and any(
-            each in reason for each in ('CERTIFICATE', 'UNKNOWN_CA')):
-        return Untrusted(
-            f'it refuses our certificate ({reason}). The options "cert" and'
-            ' "key" name one that its --trusted-ca-file has signed')
-    return Untrusted(
-        f'it does not speak TLS as we do ({reason}). An address without TLS'
-        ' begins with http://')
+# What texts of grpcio (1.76 to 1.85) about a connection mean; the first one
+# that fits counts.
+_OF_CONNECTIONS = (
+    (r'CERTIFICATE_VERIFY_FAILED|Hostname Verification|Peer name', Untrusted,
+     'its certificate is refused. The option "ca" names the file of the'
+     ' authority that has signed it, and the address has the name that is in'
+     ' it'),
+    # (A member with TLS 1.3 refuses it after the handshake.)
+    (r'TSI_DATA_CORRUPTED|Secure read|ALERT_(BAD_)?CERTIFICATE|UNKNOWN_CA',
+     Untrusted, 'it refuses our certificate. The options "cert" and "key" name'
+     ' one that its --trusted-ca-file has signed'),
+    (r'[Hh]andshake failed', Untrusted,
+     'it does not speak TLS as we do. An address without TLS begins with'
+     ' http://'),
+    (r'failed to connect.*(Socket closed|Handshake read)', Lost,
+     'the connection has ended at once. An address with TLS begins with'
+     ' https://, and one without TLS with http://'),
+    (r'http1\.x', Foreign,
+     'it speaks HTTP/1 only: this is no etcd, or not its client URL'),
+    (r'timed out', Late, 'it does not answer in time'),
+)
+
+
+def of_grpc(code: int, words: str) -> Trouble:
+    """What a call has ended with: an error of etcd, or of the connection."""
+    if code == _LATE:
+        return Late('it does not answer in time')
+    if code == _CANCELLED:
+        return Lost('it was stopped')
+    if code != _UNAVAILABLE or words.startswith('etcdserver'):
+        return Said(code, words)
+    last = legible(re.sub(r'.*last error: [A-Z_]+: ', '', words))
+    for pattern, kind, meaning in _OF_CONNECTIONS:
+        if re.search(pattern, words):
+            return kind(f'{meaning} ({last})')
+    return Lost(f'no connection: {last}')
 
 
 # What error texts of etcd mean; the first one that fits counts.

@@ -1,9 +1,10 @@
 """Notices that the head has moved, from a stream that etcd keeps open.
 
-The stream is opened when somebody waits, and closed when nothing arrived
-during the wait: then a wait has cost two questions.  While records arrive, it
-stays open, and a wait costs only the reading of notices.  Notices that arrived
-while nobody waited are read first, and say where the log ends.
+The stream is opened when somebody waits, and ends with the time of that wait:
+then a wait has cost two questions.  While records arrive, later waits read
+from the same stream, as long as it lasts, and cost only the reading of
+notices.  Notices that arrived while nobody waited are read first, and say
+where the log ends.
 """
 
 import time
@@ -14,14 +15,17 @@ from . import messages
 from .cluster import Cluster
 from .keys import Keys
 from .keys import opened
-from .member import Heard
+from .member import Asked
 from .member import Member
 from .messages import Notice
+from .trouble import Late
 from .trouble import Lost
 from .trouble import Trouble
 
 #: The least seconds that a wait takes if it fails.
 PAUSE = 0.2
+#: Seconds that a wait may take longer than it was asked to.
+LATER = 0.1
 
 
 class Watch:
@@ -29,22 +33,26 @@ class Watch:
     def __init__(self, cluster: Cluster, keys: Keys) -> None:
         self._cluster = cluster
         self._keys = keys
-        self._stream: tuple[Member, Heard] | None = None
+        self._stream: Asked | None = None
+        #: When the stream ends.
+        self._deadline = 0.0
         #: The last head that a notice of this stream has named.
         self._head = 0
 
     def wait(self, sequence: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
+        if self._deadline > deadline + LATER:
+            self.close()
         member = self._cluster.preferred
         try:
-            member, stream = self._opened(member)
-            while self._head < sequence:
-                answer = stream.next(max(0, deadline - time.monotonic()))
-                if answer is None:
-                    self._stream = None
-                    return
-                self._head = max(
-                    self._head, self._head_of(messages.notice(answer)))
+            if self._stream is None:
+                self._open(member, deadline)
+            while self._stream is not None and self._head < sequence:
+                member = self._stream.member
+                notice = messages.notice(self._stream.answer())
+                self._head = max(self._head, self._head_of(notice))
+        except Late:  # nothing has arrived, or the member is frozen
+            self.close()
         except (Trouble, Damaged) as error:
             self.close()
             self._cluster.pause(PAUSE)
@@ -53,23 +61,16 @@ class Watch:
             self.close()
             raise
 
-    def _opened(self, member: Member) -> tuple[Member, Heard]:
-        if self._stream is None:
-            deadline = self._cluster.share()
-            stream = member.listen(
-                messages.watching(self._keys.head), deadline)
-            self._stream = member, stream
-            # Later puts are noticed; what is already there is read now.
-            answer = stream.next(deadline - time.monotonic())
-            if answer is None:
-                raise Lost('it does not begin to watch')
-            notice = messages.notice(answer)
-            if notice.canceled or not notice.created:
-                raise Lost('it does not begin to watch')
-            value = messages.one(member.ask(
-                messages.pairs_of(self._keys.head, 1), deadline))
-            self._head = self._sequence(value)
-        return self._stream
+    def _open(self, member: Member, deadline: float) -> None:
+        head = self._keys.head
+        self._stream = member.begin(messages.watching(head), deadline)
+        self._deadline = deadline
+        # Later puts are noticed; what is already there is read now.
+        notice = messages.notice(self._stream.answer())
+        if notice.canceled or not notice.created:
+            raise Lost('it does not begin to watch')
+        self._head = self._sequence(messages.one(
+            member.ask(messages.pairs_of(head, 1), deadline)))
 
     def _head_of(self, notice: Notice) -> int:
         """The last head that the notice names, or 0."""
@@ -84,5 +85,6 @@ class Watch:
 
     def close(self) -> None:
         if self._stream is not None:
-            self._stream[1].close()
+            self._stream.give_up()
             self._stream = None
+            self._deadline = 0.0
