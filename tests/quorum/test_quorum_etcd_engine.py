@@ -334,9 +334,8 @@ class Users(GatewaysCase):
         for gateway in self.gateways.members:
             gateway.altered = altered
         for token in 'a\r\nb: c', 'x' * 5000, '', '\xe9':
-            with self.assertRaises(Unanswered) as raised:
+            with self.assertRaises(Unanswered):
                 self.another(user='node', password='secret').ends()
-            self.assertIn('no token', str(raised.exception))
 
 
 class Bounds(EtcdCase):

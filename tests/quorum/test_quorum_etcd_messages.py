@@ -70,13 +70,10 @@ class Bytes(unittest.TestCase):
 
     def test_notices(self):
         watching = messages.watching(b'h')
-        self.assertEqual(
-            messages.notice(self.received(watching, 1, '1801')),
-            (True, False, []))
-        self.assertEqual(
-            messages.notice(self.received(
-                watching, 2, '5a0e120c0a01681002180220012a0132')),
-            (False, False, [b'2']))
+        first = self.received(watching, 1, '1801')
+        self.assertEqual((first.created, first.canceled), (True, False))
+        self.assertEqual(messages.noticed(self.received(
+            watching, 2, '5a0e120c0a01681002180220012a0132')), [b'2'])
 
     def test_the_status(self):
         self.assertEqual(

@@ -16,3 +16,8 @@
 No thread is started.  What threads share is changed by single operations, but
 for the connection to a member, which has a lock (a leaf).
 """
+
+import os
+
+# What grpcio says on the standard error is in its errors, too.
+os.environ.setdefault('GRPC_VERBOSITY', 'NONE')

@@ -52,12 +52,8 @@ T = typing.TypeVar('T')
 class Cluster:
 
     def __init__(self, settings: Settings) -> None:
-        self.user = settings.user
-        self.password = settings.password
-        #: The token for all members; None until one is requested.
-        self.token: str | None = None
         self.members = [
-            Member(address, settings, self) for address in settings.addresses]
+            Member(address, settings) for address in settings.addresses]
         self._first = 0
         #: The cluster of most members; 0: that is not known yet.
         self._id = 0
@@ -208,10 +204,6 @@ class Cluster:
         return True
 
     # The end
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopping.is_set()
 
     def pause(self, seconds: float) -> None:
         """Wait, but return early when the cluster is stopped."""

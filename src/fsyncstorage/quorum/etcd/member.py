@@ -5,38 +5,33 @@ one when it has ended.  Every call is made as one with a stream of answers,
 mostly of one: so it is sent at once, and its answer is waited for later, by
 the thread that has asked; grpcio starts no thread for it.
 
-A token comes from etcd for a name and a password, and holds for all members.
-It expires after a while, or when a member starts again.  Then a new one is
-requested, once, and the question is repeated: it has had no effect.
+A token comes from etcd for a name and a password.  It expires after a while,
+or when the member starts again.  Then a new one is requested, once, and the
+question is repeated: it has had no effect.
 """
 
-import os
 import ssl
 import threading
 import time
 import typing
 
-# What it says on the standard error is in its errors, too.
-os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
+import grpc
+import grpc.experimental
 
-import grpc  # noqa: E402
-import grpc.experimental  # noqa: E402
-
-from . import messages  # noqa: E402
-from .messages import Message  # noqa: E402
-from .messages import Question  # noqa: E402
-from .settings import Address  # noqa: E402
-from .settings import Settings  # noqa: E402
-from .trouble import Lost  # noqa: E402
-from .trouble import Refused  # noqa: E402
-from .trouble import Said  # noqa: E402
-from .trouble import Trouble  # noqa: E402
-from .trouble import Untrusted  # noqa: E402
-from .trouble import of_grpc  # noqa: E402
+from . import messages
+from .messages import Message
+from .messages import Question
+from .settings import Address
+from .settings import Settings
+from .trouble import Lost
+from .trouble import Refused
+from .trouble import Said
+from .trouble import Trouble
+from .trouble import Untrusted
+from .trouble import of_grpc
 
 #: Bytes of an answer.
 LONGEST = 16 << 20
-LONGEST_TOKEN = 1 << 12
 
 OPTIONS = (
     (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
@@ -57,28 +52,17 @@ OPTIONS = (
     ('grpc.keepalive_timeout_ms', 2_000))
 
 
-class Login(typing.Protocol):
-    """What all members share."""
-
-    user: str | None
-    password: str | None
-    token: str | None
-
-    @property
-    def stopped(self) -> bool:
-        ...
-
-
 class Member:
 
-    def __init__(self, address: Address, settings: Settings,
-                 login: Login) -> None:
+    def __init__(self, address: Address, settings: Settings) -> None:
         self.address = address
         self._settings = settings
-        self._login = login
-        self._channel = _channel(address, settings)
-        # Of the channel, when it is exchanged.
+        #: None until one is requested.
+        self._token: str | None = None
+        # Of the channel, when it is exchanged or closed.
         self._lock = threading.Lock()
+        self._channel = _channel(address, settings)
+        self._is_closed = False
 
     def __str__(self) -> str:
         return self.address.text
@@ -88,31 +72,36 @@ class Member:
         try:
             return self.begin(question, deadline).answer()
         except Said as error:
-            if not error.token or self._login.user is None:
+            if not error.token or self._settings.user is None:
                 raise
         return self.begin(question, deadline).answer()
 
     def begin(self, question: Question, deadline: float) -> 'Asked':
         """Ask, and return at once.  The deadline is that of all answers."""
-        return self._sent(question, self._token(deadline), deadline)
+        user, password = self._settings.user, self._settings.password
+        if self._token is None and user is not None and password is not None:
+            self._token = self._sent(messages.authentication(
+                user, password), deadline).answer().token
+        return self._sent(question, deadline)
 
-    def _sent(self, question: Question, token: str | None,
-              deadline: float) -> 'Asked':
-        channel = self._channel
+    def _sent(self, question: Question, deadline: float) -> 'Asked':
+        channel, token = self._channel, self._token
         try:
             return Asked(self, channel, question, channel.unary_stream(
                 question.path)(
                     question.body, timeout=deadline - time.monotonic(),
                     metadata=() if token is None else (('token', token),)))
-        except ValueError:  # the channel is closed
-            raise Lost('it was stopped') from None
+        except ValueError as error:
+            # The channel is closed, or the token would be no header.
+            self._token = None
+            raise Lost(f'a call that cannot be made: {error}') from None
 
     # Its trouble
 
     def trouble(self, channel: grpc.Channel, error: grpc.RpcError) -> Trouble:
         found = of_grpc(error.code().value[0], error.details() or '')
         if isinstance(found, Said) and found.token:
-            self._login.token = None  # the next question requests another
+            self._token = None  # the next question requests another
         if isinstance(found, Untrusted):
             self._read_certificates_again(channel)
         return found
@@ -121,7 +110,7 @@ class Member:
         """They may have changed: the next question is asked with those that
         are in the files now."""
         with self._lock:
-            if self._channel is refused and not self._login.stopped:
+            if self._channel is refused and not self._is_closed:
                 try:
                     self._channel = _channel(self.address, self._settings)
                 except Refused:
@@ -131,20 +120,8 @@ class Member:
     def close(self) -> None:
         """Any thread may call it: it ends all calls."""
         with self._lock:
+            self._is_closed = True
             self._channel.close()
-
-    # Our name and password
-
-    def _token(self, deadline: float) -> str | None:
-        login = self._login
-        if login.user is None or login.password is None:
-            return None
-        if login.token is None:
-            answer = self._sent(
-                messages.authentication(login.user, login.password), None,
-                deadline).answer()
-            login.token = _in_a_header(answer.token)
-        return login.token
 
 
 class Asked:
@@ -171,23 +148,21 @@ class Asked:
 
 
 def _channel(address: Address, settings: Settings) -> grpc.Channel:
-    target = address.text.split('/')[2]
     if not address.tls:
-        return grpc.insecure_channel(target, OPTIONS)
-    return grpc.secure_channel(target, _credentials(settings), OPTIONS)
+        return grpc.insecure_channel(address.target, OPTIONS)
+    return grpc.secure_channel(
+        address.target, _credentials(settings), OPTIONS)
 
 
 def _credentials(settings: Settings) -> grpc.ChannelCredentials:
-    ca, cert = settings.ca, settings.cert
+    ca, cert, key = settings.ca, settings.cert, settings.key or settings.cert
     try:
         # It checks them first, and says what is wrong.
         context = ssl.create_default_context(cafile=ca)
-        if cert is None:
-            return grpc.ssl_channel_credentials(ca and _content(ca))
-        key = settings.key or cert
-        context.load_cert_chain(cert, key)
+        if cert is not None:
+            context.load_cert_chain(cert, key)
         return grpc.ssl_channel_credentials(
-            ca and _content(ca), _content(key), _content(cert))
+            *(path and _content(path) for path in (ca, key, cert)))
     except (OSError, ValueError) as error:  # of ssl, too
         raise Refused(
             'the files of "ca", "cert" and "key" cannot be used:'
@@ -197,10 +172,3 @@ def _credentials(settings: Settings) -> grpc.ChannelCredentials:
 def _content(path: str) -> bytes:
     with open(path, 'rb') as file:
         return file.read()
-
-
-def _in_a_header(token: str) -> str:
-    if (not 0 < len(token) <= LONGEST_TOKEN or not token.isascii()
-            or not token.isprintable()):
-        raise Lost('an answer with no token in it')
-    return token

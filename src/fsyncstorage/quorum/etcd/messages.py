@@ -78,8 +78,9 @@ message MemberListResponse {
   ResponseHeader header = 1; repeated Member members = 2; }
 """
 
-#: An instance of one of the classes.
+#: An instance of one of the classes; and what one is made of.
 Message = typing.Any
+Fields = dict[str, typing.Any]
 
 
 def _made(text: str) -> dict[str, type[Message]]:
@@ -114,18 +115,13 @@ _PUT, _DEACTIVATE, _NOSPACE = 0, 2, 1
 
 
 class Question(typing.NamedTuple):
-    service: str
-    call: str
+    path: str
     body: bytes
-
-    @property
-    def path(self) -> str:
-        return f'/etcdserverpb.{self.service}/{self.call}'
 
     def parse(self, raw: bytes) -> Message:
         """The answer that these bytes are."""
         try:
-            return CLASSES[f'{self.call}Response'].FromString(raw)
+            return _class(self.path, 'Response').FromString(raw)
         except DecodeError:
             raise Lost('an answer that is no message of etcd') from None
 
@@ -149,95 +145,93 @@ class Status(typing.NamedTuple):
         return self.id == self.leader
 
 
-class Notice(typing.NamedTuple):
-    created: bool
-    canceled: bool
-    #: The values that were put, in order.
-    values: Sequence[bytes]
+# Parts of questions, as the fields of their messages
 
-
-# Questions
-
-def _question(service: str, call: str, **fields: typing.Any) -> Question:
-    request = CLASSES[f'{call}Request'](**fields)
-    return Question(service, call, request.SerializeToString())
-
-
-def _keys(keys: bytes | Span) -> dict[str, bytes]:
+def _keys(keys: bytes | Span) -> Fields:
     if isinstance(keys, Span):
         return {'key': keys.start, 'range_end': keys.end}
     return {'key': keys}
 
 
-def _range(keys: bytes | Span, limit: int, only: bool
-           ) -> dict[str, typing.Any]:
+def _range(keys: bytes | Span, limit: int, only: bool) -> Fields:
     return {**_keys(keys), 'limit': limit, 'keys_only': only}
 
 
-def shown(keys: bytes | Span, limit: int = 0, only: bool = False) -> Message:
+def shown(keys: bytes | Span, limit: int = 0, only: bool = False) -> Fields:
     """Some pairs; or, if `only` is true, their keys."""
-    return CLASSES['RequestOp'](request_range=_range(keys, limit, only))
+    return {'request_range': _range(keys, limit, only)}
 
 
-def put(key: bytes, value: bytes) -> Message:
-    return CLASSES['RequestOp'](request_put={'key': key, 'value': value})
+def put(key: bytes, value: bytes) -> Fields:
+    return {'request_put': {'key': key, 'value': value}}
 
 
-def removed(keys: bytes | Span) -> Message:
-    return CLASSES['RequestOp'](request_delete_range=_keys(keys))
+def removed(keys: bytes | Span) -> Fields:
+    return {'request_delete_range': _keys(keys)}
 
 
-def has(key: bytes, value: bytes) -> Message:
+def has(key: bytes, value: bytes) -> Fields:
     """A condition: the key has this value."""
-    return CLASSES['Compare'](target=_VALUE, key=key, value=value)
+    return {'target': _VALUE, 'key': key, 'value': value}
 
 
-def is_empty(keys: bytes | Span) -> Message:
+def is_empty(keys: bytes | Span) -> Fields:
     """A condition: no such key is there.  (Its revision is compared with 0.)
     """
-    return CLASSES['Compare'](target=_CREATE, **_keys(keys))
+    return {'target': _CREATE, **_keys(keys)}
+
+
+# Questions
+
+def _question(call: str, **fields: typing.Any) -> Question:
+    request = _class(call, 'Request')(**fields)
+    return Question(f'/etcdserverpb.{call}', request.SerializeToString())
+
+
+def _class(path: str, kind: str) -> type[Message]:
+    return CLASSES[path.rpartition('/')[2] + kind]
 
 
 def pairs_of(keys: bytes | Span, limit: int, only: bool = False) -> Question:
-    return _question('KV', 'Range', **_range(keys, limit, only))
+    return _question('KV/Range', **_range(keys, limit, only))
 
 
 def removal(keys: bytes | Span) -> Question:
     """A removal, which etcd takes even when it is full."""
-    return _question('KV', 'DeleteRange', **_keys(keys))
+    return _question('KV/DeleteRange', **_keys(keys))
 
 
-def transaction(then: Sequence[Message], *, where: Sequence[Message] = (),
-                otherwise: Sequence[Message] = ()) -> Question:
+def transaction(then: Sequence[Fields], *, where: Sequence[Fields] = (),
+                otherwise: Sequence[Fields] = ()) -> Question:
     return _question(
-        'KV', 'Txn', compare=where, success=then, failure=otherwise)
+        'KV/Txn', compare=where, success=then, failure=otherwise)
 
 
 def compaction(revision: int) -> Question:
     """(etcd answers it when the pages are free.)"""
-    return _question('KV', 'Compact', revision=revision, physical=True)
+    return _question('KV/Compact', revision=revision, physical=True)
 
 
 def room_for(member: int) -> Question:
     """Disarm the alarm that says that this member has no room."""
-    return _question('Maintenance', 'Alarm', action=_DEACTIVATE,
+    return _question('Maintenance/Alarm', action=_DEACTIVATE,
                      memberID=member, alarm=_NOSPACE)
 
 
 def watching(key: bytes) -> Question:
-    return _question('Watch', 'Watch', create_request={'key': key})
+    return _question('Watch/Watch', create_request={'key': key})
 
 
 def authentication(user: str, password: str) -> Question:
-    return _question('Auth', 'Authenticate', name=user, password=password)
+    return _question('Auth/Authenticate', name=user, password=password)
 
 
-STATUS = _question('Maintenance', 'Status')
+STATUS = _question('Maintenance/Status')
 #: For the member that is asked.
-DEFRAGMENTATION = _question('Maintenance', 'Defragment')
-ALARMS = _question('Maintenance', 'Alarm')
+DEFRAGMENTATION = _question('Maintenance/Defragment')
+ALARMS = _question('Maintenance/Alarm')
 #: A majority has confirmed the answer.
-MEMBERS = _question('Cluster', 'MemberList', linearizable=True)
+MEMBERS = _question('Cluster/MemberList', linearizable=True)
 
 
 # Answers
@@ -271,9 +265,9 @@ def revision(answer: Message) -> int:
     return found
 
 
-def notice(answer: Message) -> Notice:
-    return Notice(answer.created, answer.canceled, [
-        event.kv.value for event in answer.events if event.type == _PUT])
+def noticed(answer: Message) -> list[bytes]:
+    """The values that were put, in order."""
+    return [event.kv.value for event in answer.events if event.type == _PUT]
 
 
 def status(answer: Message) -> Status:

@@ -10,7 +10,7 @@ from .trouble import Refused
 FEWEST = 3
 
 _ADDRESS = re.compile(
-    r'(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?')
+    r'(https?)://((\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5}))/?')
 
 _PREFIX = re.compile(r'[!-~]{1,200}')
 
@@ -19,8 +19,8 @@ class Address(typing.NamedTuple):
     """The address of a member, as it is written: http://host:port."""
 
     text: str
-    host: str
-    port: int
+    #: Its host and port.
+    target: str
     tls: bool
 
 
@@ -59,9 +59,8 @@ class Settings(typing.NamedTuple):
 
 def address(text: str) -> Address:
     found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[3]) < 1 << 16:
+    if found is None or not 0 < int(found[4]) < 1 << 16:
         raise Refused(
             f'{text!r} is no address of a member of etcd: its client URL is'
             ' like http://name:2379, or https://name:2379')
-    return Address(
-        text, found[2].strip('[]'), int(found[3]), found[1] == 'https')
+    return Address(text, found[2], found[1] == 'https')

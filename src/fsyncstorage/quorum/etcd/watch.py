@@ -17,7 +17,7 @@ from .keys import Keys
 from .keys import opened
 from .member import Asked
 from .member import Member
-from .messages import Notice
+from .messages import Message
 from .trouble import Late
 from .trouble import Lost
 from .trouble import Trouble
@@ -49,8 +49,8 @@ class Watch:
                 self._open(member, deadline)
             while self._stream is not None and self._head < sequence:
                 member = self._stream.member
-                notice = messages.notice(self._stream.answer())
-                self._head = max(self._head, self._head_of(notice))
+                self._head = max(
+                    self._head, self._head_of(self._stream.answer()))
         except Late:  # nothing has arrived, or the member is frozen
             self.close()
         except (Trouble, Damaged) as error:
@@ -66,17 +66,17 @@ class Watch:
         self._stream = member.begin(messages.watching(head), deadline)
         self._deadline = deadline
         # Later puts are noticed; what is already there is read now.
-        notice = messages.notice(self._stream.answer())
+        notice = self._stream.answer()
         if notice.canceled or not notice.created:
             raise Lost('it does not begin to watch')
         self._head = self._sequence(messages.one(
             member.ask(messages.pairs_of(head, 1), deadline)))
 
-    def _head_of(self, notice: Notice) -> int:
+    def _head_of(self, notice: Message) -> int:
         """The last head that the notice names, or 0."""
         if notice.canceled:
             raise Lost('it has ended the watch')
-        return max(map(self._sequence, notice.values), default=0)
+        return max(map(self._sequence, messages.noticed(notice)), default=0)
 
     def _sequence(self, value: bytes | None) -> int:
         if value is None:  # there is no log
