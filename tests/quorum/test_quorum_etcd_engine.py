@@ -290,6 +290,17 @@ class Waiting(EtcdCase):
         self.log.wait(1, 60)
 
 
+    def test_a_member_that_ends_it_in_time(self):
+        """(As etcd does, if it sees first that there is no more time.)"""
+        def instead(call):
+            if call.path == WATCH:
+                call.fail(1, 'etcdserver: watch canceled')
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.log.wait(1, 0.1)
+
+
 class Stopping(EtcdCase):
 
     #: A call that is not woken hangs.

@@ -258,8 +258,7 @@ def _check_prefix(log: EtcdLog, allowed: int, remarks: Remarks) -> None:
         identity, some = messages.ranges(answer, 2)
         value = messages.one(identity)
         if value is None:
-            return next((
-                legible(f'a key {pair.key!r}') for pair in some.kvs), None)
+            return legible(f'a key {some.kvs[0].key!r}') if some.kvs else None
         try:
             opened_identity(keys.log, value)
         except Damaged as error:

@@ -121,8 +121,7 @@ class Cluster:
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
         """The answer to a question that was begun."""
         try:
-            return self._judged(
-                asked.member, asked.answer(), judge)
+            return self._judged(asked.member, asked.answer(), judge)
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
 

@@ -81,8 +81,9 @@ class EtcdLog:
         self.cluster.stop()
 
     def close(self) -> None:
-        self._watch.close()
         self.cluster.stop()
+        self._watch.close()
+        self._give_up()
 
     def find_leader(self) -> None:
         for member in self.cluster.members:
@@ -241,7 +242,7 @@ class EtcdLog:
         return True
 
     def _remove(self, keys: bytes | Span) -> None:
-        self.cluster.ask(messages.removal(keys), _is_done)
+        self.cluster.ask(messages.removal(keys), messages.revision)
 
     # The lease
 
@@ -336,11 +337,8 @@ class EtcdLog:
         if len(raw) > interface.NOTE:
             raise ValueError(f'a note of {len(raw)} bytes')
         key = self.keys.note(node)
-        self._put(key, sealed(key, raw))
-
-    def _put(self, key: bytes, value: bytes) -> None:
-        self.cluster.ask(
-            messages.transaction([messages.put(key, value)]), _is_done)
+        self.cluster.ask(messages.transaction(
+            [messages.put(key, sealed(key, raw))]), messages.revision)
 
     def notes(self, member: int | None = None) -> dict[bytes, bytes]:
         answers = self.cluster.each(messages.pairs_of(
@@ -369,7 +367,7 @@ class EtcdLog:
         # same value.)
         self.cluster.ask(messages.transaction(
             [messages.put(key, sealed(key, data))],
-            where=[messages.is_empty(key)]), _is_done)
+            where=[messages.is_empty(key)]), messages.revision)
 
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:
@@ -391,7 +389,7 @@ class EtcdLog:
             some, left = left[:BLOBS_AT_ONCE], left[BLOBS_AT_ONCE:]
             self.cluster.ask(messages.transaction(
                 [messages.removed(self.keys.chunks(id)) for id in some]),
-                _is_done)
+                messages.revision)
 
     def all_staged(self) -> set[bytes]:
         found: set[bytes] = set()
@@ -407,11 +405,6 @@ class EtcdLog:
 
     def _ids(self, answer: Message) -> list[bytes]:
         return [self.keys.blob_of(pair.key) for pair in answer.kvs]
-
-
-def _is_done(answer: Message) -> None:
-    """(The answer says nothing more.)"""
-    messages.revision(answer)
 
 
 def _opened(answer: Message, key: bytes) -> bytes | None:

@@ -10,10 +10,13 @@ or when the member starts again.  Then a new one is requested, once, and the
 question is repeated: it has had no effect.
 """
 
+import contextlib
+import pathlib
 import ssl
 import threading
 import time
 import typing
+from collections.abc import Iterator
 
 import grpc
 import grpc.experimental
@@ -21,7 +24,6 @@ import grpc.experimental
 from . import messages
 from .messages import Message
 from .messages import Question
-from .settings import Address
 from .settings import Settings
 from .trouble import Lost
 from .trouble import Refused
@@ -54,18 +56,18 @@ OPTIONS = (
 
 class Member:
 
-    def __init__(self, address: Address, settings: Settings) -> None:
+    def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
         self._settings = settings
         #: None until one is requested.
         self._token: str | None = None
-        # Of the channel, when it is exchanged or closed.
+        # Of the channel and whether there may be one.
         self._lock = threading.Lock()
-        self._channel = _channel(address, settings)
+        self._channel: grpc.Channel | None = _channel(address, settings)
         self._is_closed = False
 
     def __str__(self) -> str:
-        return self.address.text
+        return self.address
 
     def ask(self, question: Question, deadline: float) -> Message:
         """Ask, and wait for the answer."""
@@ -85,7 +87,7 @@ class Member:
         return self._sent(question, deadline)
 
     def _sent(self, question: Question, deadline: float) -> 'Asked':
-        channel, token = self._channel, self._token
+        channel, token = self._connected(), self._token
         try:
             return Asked(self, channel, question, channel.unary_stream(
                 question.path)(
@@ -96,32 +98,41 @@ class Member:
             self._token = None
             raise Lost(f'a call that cannot be made: {error}') from None
 
-    # Its trouble
-
     def trouble(self, channel: grpc.Channel, error: grpc.RpcError) -> Trouble:
         found = of_grpc(error.code().value[0], error.details() or '')
         if isinstance(found, Said) and found.token:
             self._token = None  # the next question requests another
         if isinstance(found, Untrusted):
-            self._read_certificates_again(channel)
+            self.discard(channel)  # the files may change
         return found
 
-    def _read_certificates_again(self, refused: grpc.Channel) -> None:
-        """They may have changed: the next question is asked with those that
-        are in the files now."""
+    # Its connection
+
+    def _connected(self) -> grpc.Channel:
         with self._lock:
-            if self._channel is refused and not self._is_closed:
+            if self._is_closed:
+                raise Lost('it was stopped')
+            if self._channel is None:
                 try:
                     self._channel = _channel(self.address, self._settings)
-                except Refused:
-                    return  # they are being replaced
-                refused.close()
+                except Refused as error:
+                    raise Untrusted(str(error)) from None
+            return self._channel
+
+    def discard(self, channel: grpc.Channel) -> None:
+        """End all its calls.  The next question makes another connection, with
+        the certificates that are in the files then."""
+        with self._lock:
+            channel.close()
+            if self._channel is channel:
+                self._channel = None
 
     def close(self) -> None:
         """Any thread may call it: it ends all calls."""
         with self._lock:
             self._is_closed = True
-            self._channel.close()
+            if self._channel is not None:
+                self._channel.close()
 
 
 class Asked:
@@ -135,40 +146,54 @@ class Asked:
         self._call = call
 
     def answer(self) -> Message:
+        """Wait for the only answer; raise Trouble if there is none."""
+        found = self.next()
+        with self._troubles():
+            for _ in self._call:
+                raise Lost('more than one answer')
+        return found
+
+    def next(self) -> Message:
         """Wait for the next answer; raise Trouble if there is none."""
+        with self._troubles():
+            for raw in self._call:
+                return self._question.parse(raw)
+            raise Lost('no answer')
+
+    @contextlib.contextmanager
+    def _troubles(self) -> Iterator[None]:
         try:
-            return self._question.parse(next(self._call))
+            yield
         except grpc.RpcError as error:
             raise self.member.trouble(self._channel, error) from None
-        except StopIteration:
-            raise Lost('the answer has ended') from None
+        except BaseException:
+            self.give_up()
+            raise
 
     def give_up(self) -> None:
-        self._call.cancel()
+        """End the call, with its connection: grpcio does not forget a call
+        that was cancelled, as long as its end was not read."""
+        self.member.discard(self._channel)
+        with contextlib.suppress(grpc.RpcError):
+            for _ in self._call:
+                pass
 
 
-def _channel(address: Address, settings: Settings) -> grpc.Channel:
-    if not address.tls:
-        return grpc.insecure_channel(address.target, OPTIONS)
-    return grpc.secure_channel(
-        address.target, _credentials(settings), OPTIONS)
-
-
-def _credentials(settings: Settings) -> grpc.ChannelCredentials:
+def _channel(address: str, settings: Settings) -> grpc.Channel:
+    scheme, _, target, *_ = address.split('/')
+    if scheme == 'http:':
+        return grpc.insecure_channel(target, OPTIONS)
     ca, cert, key = settings.ca, settings.cert, settings.key or settings.cert
     try:
         # It checks them first, and says what is wrong.
         context = ssl.create_default_context(cafile=ca)
         if cert is not None:
             context.load_cert_chain(cert, key)
-        return grpc.ssl_channel_credentials(
-            *(path and _content(path) for path in (ca, key, cert)))
+        credentials = grpc.ssl_channel_credentials(
+            *(path and pathlib.Path(path).read_bytes()
+              for path in (ca, key, cert)))
     except (OSError, ValueError) as error:  # of ssl, too
         raise Refused(
             'the files of "ca", "cert" and "key" cannot be used:'
             f' {error}') from error
-
-
-def _content(path: str) -> bytes:
-    with open(path, 'rb') as file:
-        return file.read()
+    return grpc.secure_channel(target, credentials, OPTIONS)

@@ -84,8 +84,7 @@ Fields = dict[str, typing.Any]
 
 
 def _made(text: str) -> dict[str, type[Message]]:
-    """The classes, by their names.  (Their pool is their own, since another
-    package may bring the same names.)"""
+    """The classes by their names; others may have the same in their pool."""
     file = FileDescriptorProto(
         name='etcd.proto', package='etcd', syntax='proto3')
     for name, body in re.findall(r'message (\w+) {(.*?)}', text, re.DOTALL):
@@ -176,8 +175,7 @@ def has(key: bytes, value: bytes) -> Fields:
 
 
 def is_empty(keys: bytes | Span) -> Fields:
-    """A condition: no such key is there.  (Its revision is compared with 0.)
-    """
+    """A condition: no such key is there (its revision is 0)."""
     return {'target': _CREATE, **_keys(keys)}
 
 
@@ -238,9 +236,7 @@ MEMBERS = _question('Cluster/MemberList', linearizable=True)
 
 def one(answer: Message) -> bytes | None:
     """The value of the only key that was asked for, or None."""
-    for pair in answer.kvs:
-        return bytes(pair.value)
-    return None
+    return bytes(answer.kvs[0].value) if answer.kvs else None
 
 
 def has_succeeded(answer: Message) -> bool:

@@ -10,22 +10,14 @@ from .trouble import Refused
 FEWEST = 3
 
 _ADDRESS = re.compile(
-    r'(https?)://((\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5}))/?')
+    r'https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?')
 
 _PREFIX = re.compile(r'[!-~]{1,200}')
 
 
-class Address(typing.NamedTuple):
-    """The address of a member, as it is written: http://host:port."""
-
-    text: str
-    #: Its host and port.
-    target: str
-    tls: bool
-
-
 class Settings(typing.NamedTuple):
-    addresses: Sequence[Address]
+    #: The client URLs of the members.
+    addresses: Sequence[str]
     #: Of all keys of this log.
     prefix: str
     #: Files: the authority, and our certificate with its key.
@@ -43,7 +35,7 @@ class Settings(typing.NamedTuple):
                 ' together')
         if len(set(self.addresses)) < len(self.addresses):
             raise Refused('an address of etcd is named twice')
-        if len({each.tls for each in self.addresses}) > 1:
+        if len({each.split('/')[0] for each in self.addresses}) > 1:
             raise Refused(
                 'addresses of etcd with http:// and with https://: either all'
                 ' have TLS, or none')
@@ -57,10 +49,10 @@ class Settings(typing.NamedTuple):
             raise Refused('"key" belongs to "cert"')
 
 
-def address(text: str) -> Address:
+def address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[4]) < 1 << 16:
+    if found is None or not 0 < int(found[2]) < 1 << 16:
         raise Refused(
             f'{text!r} is no address of a member of etcd: its client URL is'
             ' like http://name:2379, or https://name:2379')
-    return Address(text, found[2], found[1] == 'https')
+    return text

@@ -14,7 +14,7 @@ from ..log.interface import Unanswered
 _LONGEST = 300
 
 # Codes of gRPC.
-_CANCELLED, _LATE, _UNAVAILABLE, _UNAUTHENTICATED = 1, 4, 14, 16
+_CANCELLED, _LATE, _UNAVAILABLE = 1, 4, 14
 
 
 class Refused(Exception):
@@ -34,7 +34,7 @@ class Late(Lost):
 
 
 class Untrusted(Lost):
-    """No connection was made, because of the certificates, or of TLS."""
+    """No connection was made, because of the certificates."""
 
 
 class Foreign(Lost):
@@ -46,7 +46,6 @@ class Said(Trouble):
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(legible(words) or f'an error of gRPC, number {code}')
-        self.code = code
         self.words = words
 
     def about(self, *words: str) -> bool:
@@ -55,7 +54,7 @@ class Said(Trouble):
     @property
     def token(self) -> bool:
         """Another token may help."""
-        return self.code == _UNAUTHENTICATED or self.about(
+        return self.about(
             'invalid auth token', 'revision of auth store is old',
             'revision in header is old')
 
@@ -81,11 +80,8 @@ _OF_CONNECTIONS = (
     (r'TSI_DATA_CORRUPTED|Secure read|ALERT_(BAD_)?CERTIFICATE|UNKNOWN_CA',
      Untrusted, 'it refuses our certificate. The options "cert" and "key" name'
      ' one that its --trusted-ca-file has signed'),
-    (r'[Hh]andshake failed', Untrusted,
-     'it does not speak TLS as we do. An address without TLS begins with'
-     ' http://'),
-    (r'failed to connect.*(Socket closed|Handshake read)', Lost,
-     'the connection has ended at once. An address with TLS begins with'
+    (r'[Hh]andshake|failed to connect.*Socket closed', Lost,
+     'it ends the connection at once. An address with TLS begins with'
      ' https://, and one without TLS with http://'),
     (r'http1\.x', Foreign,
      'it speaks HTTP/1 only: this is no etcd, or not its client URL'),
@@ -95,10 +91,10 @@ _OF_CONNECTIONS = (
 
 def of_grpc(code: int, words: str) -> Trouble:
     """What a call has ended with: an error of etcd, or of the connection."""
-    if code == _LATE:
-        return Late('it does not answer in time')
-    if code == _CANCELLED:
+    if code == _CANCELLED and 'Channel closed' in words:
         return Lost('it was stopped')
+    if code in (_CANCELLED, _LATE):  # the member may look at its clock first
+        return Late('it does not answer in time')
     if code != _UNAVAILABLE or words.startswith('etcdserver'):
         return Said(code, words)
     last = legible(re.sub(r'.*last error: [A-Z_]+: ', '', words))

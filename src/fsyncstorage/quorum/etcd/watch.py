@@ -1,12 +1,12 @@
-"""Notices that the head has moved, from a stream that etcd keeps open.
+"""Notices that the head has moved, from a stream of etcd.
 
-The stream is opened when somebody waits, and ends with the time of that wait:
-then a wait has cost two questions.  While records arrive, later waits read
-from the same stream, as long as it lasts, and cost only the reading of
-notices.  Notices that arrived while nobody waited are read first, and say
-where the log ends.
+The stream is opened when somebody waits, and lasts for a second: then a wait
+has cost two questions.  While records arrive, later waits read from the same
+stream, and cost only the reading of notices.  Notices that arrived while
+nobody waited are read first, and say where the log ends.
 """
 
+import contextlib
 import time
 
 from ..history.record import Damaged
@@ -24,8 +24,8 @@ from .trouble import Trouble
 
 #: The least seconds that a wait takes if it fails.
 PAUSE = 0.2
-#: Seconds that a wait may take longer than it was asked to.
-LATER = 0.1
+#: Seconds of a stream; a wait may take so much longer than it was asked to.
+LASTS = 1.0
 
 
 class Watch:
@@ -34,43 +34,39 @@ class Watch:
         self._cluster = cluster
         self._keys = keys
         self._stream: Asked | None = None
-        #: When the stream ends.
-        self._deadline = 0.0
         #: The last head that a notice of this stream has named.
         self._head = 0
 
     def wait(self, sequence: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        if self._deadline > deadline + LATER:
-            self.close()
         member = self._cluster.preferred
         try:
-            if self._stream is None:
-                self._open(member, deadline)
-            while self._stream is not None and self._head < sequence:
-                member = self._stream.member
-                self._head = max(
-                    self._head, self._head_of(self._stream.answer()))
-        except Late:  # nothing has arrived, or the member is frozen
-            self.close()
+            while True:
+                with contextlib.suppress(Late):
+                    stream = self._stream or self._opened(member, deadline)
+                    while self._head < sequence:
+                        self._head = max(
+                            self._head, self._head_of(stream.next()))
+                    return
+                self._stream = None  # it has ended
+                if time.monotonic() >= deadline:
+                    return
         except (Trouble, Damaged) as error:
             self.close()
             self._cluster.pause(PAUSE)
             raise self._cluster.failed(member, error) from error
-        except BaseException:
-            self.close()
-            raise
 
-    def _open(self, member: Member, deadline: float) -> None:
+    def _opened(self, member: Member, deadline: float) -> Asked:
         head = self._keys.head
-        self._stream = member.begin(messages.watching(head), deadline)
-        self._deadline = deadline
+        deadline = min(deadline, time.monotonic() + LASTS)
+        self._stream = stream = member.begin(messages.watching(head), deadline)
         # Later puts are noticed; what is already there is read now.
-        notice = self._stream.answer()
+        notice = stream.next()
         if notice.canceled or not notice.created:
             raise Lost('it does not begin to watch')
         self._head = self._sequence(messages.one(
             member.ask(messages.pairs_of(head, 1), deadline)))
+        return stream
 
     def _head_of(self, notice: Message) -> int:
         """The last head that the notice names, or 0."""
@@ -87,4 +83,3 @@ class Watch:
         if self._stream is not None:
             self._stream.give_up()
             self._stream = None
-            self._deadline = 0.0
