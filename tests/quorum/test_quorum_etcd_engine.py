@@ -2,6 +2,7 @@
 damaged, away, full or stopped.  Goes with `quorum/etcd/engine.py`.
 """
 
+import os
 
 from fsyncstorage.quorum.etcd import engine
 from fsyncstorage.quorum.etcd.keys import Keys
@@ -11,6 +12,7 @@ from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import Thread
+from ..support import until
 from .gateway import ALARM
 from .gateway import AUTHENTICATE
 from .gateway import DEFRAGMENT
@@ -323,6 +325,24 @@ class Stopping(EtcdCase):
         self.log.stop()
         with self.assertRaises(Unanswered):
             waiting.result()
+
+
+class Closing(EtcdCase):
+
+    def test_no_connection_is_left(self):
+        """Also where notices would come, or an answer was not waited for."""
+        def files():
+            return len(os.listdir('/proc/self/fd'))
+
+        self.append(b'1')
+        before = files()
+        for _ in range(5):
+            log = self.another()
+            log.wait(1, 60)
+            log.ask(START, place(1), b'another')
+            log.ask(START, place(1), b'another')
+            log.close()
+        until(lambda: files() <= before, 'all connections have ended')
 
 
 class Users(GatewaysCase):
