@@ -69,7 +69,7 @@ def legible(words: str) -> str:
         each if each.isprintable() else '?' for each in words[:_LONGEST])
 
 
-# What texts of grpcio (1.76 to 1.85) about a connection mean; the first one
+# What texts of grpcio (1.80 to 1.85) about a connection mean; the first one
 # that fits counts.
 _OF_CONNECTIONS = (
     (r'CERTIFICATE_VERIFY_FAILED|Hostname Verification|Peer name', Untrusted,
