@@ -50,10 +50,10 @@ CONFIG = """
 """
 
 # As after a plain install, without the extra.
-WITHOUT_HPACK = """
+WITHOUT_GRPC = """
 import json
 import sys
-sys.modules['hpack'] = None
+sys.modules['grpc'] = None
 from fsyncstorage.fsyncquorum import main
 from tests.support import run_command
 print(json.dumps([
@@ -361,7 +361,7 @@ class WithoutThePackage(Case):
             ['status', *config], ['bootstrap', *config],
             ['promote', *config, 'a'])
         done = subprocess.run(
-            [sys.executable, '-c', WITHOUT_HPACK, json.dumps(
+            [sys.executable, '-c', WITHOUT_GRPC, json.dumps(
                 [[*each, '--help'] for each in helped] + [*refused])],
             stdout=subprocess.PIPE, text=True, check=True,
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
@@ -374,7 +374,7 @@ class WithoutThePackage(Case):
             with self.subTest(arguments):
                 self.assertEqual((status, out), (CANNOT_RUN, ''))
                 self.assertEqual(err.count('\n'), 1, err)
-                self.assertIn("needs the package hpack: pip install"
+                self.assertIn("needs the package grpc: pip install"
                               " 'fsyncstorage[quorum]'", err)
 
 

@@ -7,7 +7,6 @@ system, if it is new enough.  Where there is none, tests are skipped
 Members end with their test, and with the process of the tests.
 """
 
-import ctypes
 import functools
 import http.client
 import json
@@ -33,8 +32,6 @@ MEMBERS = 3
 #: Seconds until all members answer.
 STARTING = 60
 
-_PR_SET_PDEATHSIG = 1
-
 
 @functools.cache
 def program():
@@ -55,10 +52,6 @@ def needed(test):
     return unittest.skipIf(program() is None, WITHOUT)(test)
 
 
-def _ends_with_its_parent():
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Process:
     """A member."""
 
@@ -75,7 +68,10 @@ class Process:
         log = os.path.join(self.cluster.directory, f'{self.name}.log')
         with open(log, 'ab') as output:
             self.process = subprocess.Popen(
-                [program(), '--name', self.name,
+                # (A function of Python would run in a fork of this process,
+                # and grpcio may abort that.)
+                ['setpriv', '--pdeathsig', 'KILL', program(),
+                 '--name', self.name,
                  '--data-dir', self.directory,
                  '--listen-client-urls', self.address,
                  '--advertise-client-urls', self.address,
@@ -85,7 +81,7 @@ class Process:
                  '--log-level', 'warn',
                  *self.cluster.options, *options],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                cwd=self.cluster.directory, preexec_fn=_ends_with_its_parent)
+                cwd=self.cluster.directory)
 
     def kill(self):
         """As if its machine had lost its power, but for its disk."""

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import itertools
 import os
+import shutil
 import time
 import unittest
 from unittest import mock
@@ -460,6 +461,27 @@ class Tls(TlsCase):
                 check(self.another(**options))
             self.assertIn(words, str(raised.exception))
 
+    def test_certificates_that_are_replaced(self):
+        """While the log is open: the files are read again."""
+        files = self.files
+        names = ca, cert, key = [
+            os.path.join(files.directory, name) for name in 'abc']
+
+        def replace(*others):
+            for name, other in zip(names, others):
+                shutil.copy(other, name)
+
+        ours = files.ca, files.cert, files.key
+        for wrong in (
+                (files.other_ca, files.cert, files.key),
+                (files.ca, files.other_cert, files.other_key)):
+            replace(*wrong)
+            log = self.another(ca=ca, cert=cert, key=key)
+            with self.assertRaisesRegex(Unanswered, 'certificate'):
+                log.holder()
+            replace(*ours)
+            patiently(log.holder)
+
     def test_a_name_that_is_not_in_it(self):
         with self.assertRaises(Refused) as raised:
             check(self.another([
@@ -472,8 +494,8 @@ class Tls(TlsCase):
                  for each in self.cluster.members]
         with self.assertRaises(Unanswered) as raised:
             check(self.another(plain))
-        for address in plain:
-            self.assertIn(address, str(raised.exception))
+        for words in *plain, 'with TLS begins with https://':
+            self.assertIn(words, str(raised.exception))
 
 
 @etcdcluster.needed

@@ -1,4 +1,4 @@
-"""The log on etcd, by gRPC.
+"""The log on etcd, by gRPC (the package grpcio).
 
 - engine        the log: the calls of the interface, as transactions
 - lease         which node holds it, and since when nobody has renewed it
@@ -9,14 +9,15 @@
 - room          gives room back to etcd, also when it is full
 - settings      the operator's settings for etcd
 - cluster       the members together: which is asked, and which is believed
-- member        one member, its connections, and our name and password
-- connection    calls of gRPC
-- http2         what a client of gRPC needs of HTTP/2
-- bounded       a socket with a deadline, and a limit of bytes
+- member        one member, its connection, and our name and password
 - messages      the questions and the answers
-- protobuf      the bytes of a message
 - trouble       what goes wrong, and what that means
 
-No thread is started, and no lock is taken: what threads share is changed by
-single operations.
+No thread is started.  What threads share is changed by single operations, but
+for the connection to a member, which has a lock (a leaf).
 """
+
+import os
+
+# What grpcio says on the standard error is in its errors, too.
+os.environ.setdefault('GRPC_VERBOSITY', 'NONE')

@@ -34,9 +34,9 @@ from . import messages
 from .cluster import Cluster
 from .engine import EtcdLog
 from .keys import opened_identity
+from .messages import Message
 from .messages import Question
 from .messages import Status
-from .protobuf import Message
 from .settings import FEWEST
 from .trouble import FULL
 from .trouble import Lost
@@ -258,8 +258,7 @@ def _check_prefix(log: EtcdLog, allowed: int, remarks: Remarks) -> None:
         identity, some = messages.ranges(answer, 2)
         value = messages.one(identity)
         if value is None:
-            taken = messages.pairs(some, 1)
-            return legible(f'a key {taken[0].key!r}') if taken else None
+            return legible(f'a key {some.kvs[0].key!r}') if some.kvs else None
         try:
             opened_identity(keys.log, value)
         except Damaged as error:

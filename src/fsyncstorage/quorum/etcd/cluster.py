@@ -26,11 +26,10 @@ from collections.abc import Sequence
 
 from ..history.record import Damaged
 from ..log.interface import Unanswered
-from . import messages
 from .member import Asked
 from .member import Member
+from .messages import Message
 from .messages import Question
-from .protobuf import Message
 from .settings import Settings
 from .trouble import Foreign
 from .trouble import Late
@@ -53,13 +52,8 @@ T = typing.TypeVar('T')
 class Cluster:
 
     def __init__(self, settings: Settings) -> None:
-        self.user = settings.user
-        self.password = settings.password
-        #: The token for all members; None until one is requested.
-        self.token: str | None = None
-        tls = settings.tls
         self.members = [
-            Member(address, tls, self) for address in settings.addresses]
+            Member(address, settings) for address in settings.addresses]
         self._first = 0
         #: The cluster of most members; 0: that is not known yet.
         self._id = 0
@@ -127,8 +121,7 @@ class Cluster:
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
         """The answer to a question that was begun."""
         try:
-            return self._judged(
-                asked.member, asked.answer(self.share()), judge)
+            return self._judged(asked.member, asked.answer(), judge)
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
 
@@ -140,7 +133,7 @@ class Cluster:
 
     def _judged(self, member: Member, answer: Message,
                 judge: Callable[[Message], T]) -> T:
-        self.is_of(member, messages.cluster(answer))
+        self.is_of(member, answer.header.cluster_id)
         self.refuse_another(member)
         return judge(answer)
 
@@ -211,20 +204,12 @@ class Cluster:
 
     # The end
 
-    @property
-    def stopped(self) -> bool:
-        return self._stopping.is_set()
-
     def pause(self, seconds: float) -> None:
         """Wait, but return early when the cluster is stopped."""
         self._stopping.wait(seconds)
 
     def stop(self) -> None:
+        """(All that is open is closed, too.)"""
         self._stopping.set()
-        for member in self.members:
-            member.abort()
-
-    def close(self) -> None:
-        self.stop()
         for member in self.members:
             member.close()

@@ -40,7 +40,7 @@ from .lease import agreed
 from .lease import parse as parse_lease
 from .member import Asked
 from .member import Member
-from .protobuf import Message
+from .messages import Message
 from .room import Room
 from .settings import Settings
 from .trouble import Lost
@@ -49,22 +49,17 @@ from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
-#: The most records of one answer; fewer if they are large.
+#: The most records of one answer, which `member.LONGEST` has to hold; fewer if
+#: they are large.
 MOST_RECORDS = 8
-#: Bytes around each value: its key, numbers.
-_AROUND = 512
-_RECORD = LARGEST + _AROUND
-_CHUNK = MOST + _AROUND
 
 #: How many records, and how many staged blobs, one request removes.
 AT_ONCE = 1000
 BLOBS_AT_ONCE = 100
-#: The most notes, and the bytes of each.
+#: The most notes.
 MOST_NOTES = 100
-_NOTE = interface.NOTE + _AROUND
-#: The most keys of one answer, and the bytes of each.
+#: The most keys of one answer.
 KEYS = 1000
-_KEY = 512
 
 
 class EtcdLog:
@@ -86,8 +81,9 @@ class EtcdLog:
         self.cluster.stop()
 
     def close(self) -> None:
+        self.cluster.stop()
         self._watch.close()
-        self.cluster.close()
+        self._give_up()
 
     def find_leader(self) -> None:
         for member in self.cluster.members:
@@ -142,7 +138,7 @@ class EtcdLog:
             raise Damaged('a log without its identity, or without its head')
         found = parse_place(opened(keys.head, place))
         begin = found.sequence + 1
-        for pair in messages.pairs(first, 1):
+        for pair in first.kvs:
             begin = keys.sequence_of(pair.key)
         return Ends(opened_identity(keys.log, log), begin, found)
 
@@ -200,7 +196,7 @@ class EtcdLog:
         keys, limit = self.keys, self._records
         for found in self.cluster.each(messages.pairs_of(
                 Span(keys.record(sequence), keys.record(sequence + limit)),
-                limit, limit * _RECORD),
+                limit),
                 lambda answer: self._consecutive(answer, sequence), member):
             if found:
                 self._records = min(
@@ -217,7 +213,7 @@ class EtcdLog:
     def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
         """The records up to the first gap."""
         found: list[bytes] = []
-        for pair in messages.pairs(answer, MOST_RECORDS):
+        for pair in answer.kvs:
             if pair.key != self.keys.record(sequence + len(found)):
                 break
             found.append(pair.value)
@@ -246,7 +242,7 @@ class EtcdLog:
         return True
 
     def _remove(self, keys: bytes | Span) -> None:
-        self.cluster.ask(messages.removal(keys), _is_done)
+        self.cluster.ask(messages.removal(keys), messages.revision)
 
     # The lease
 
@@ -341,27 +337,22 @@ class EtcdLog:
         if len(raw) > interface.NOTE:
             raise ValueError(f'a note of {len(raw)} bytes')
         key = self.keys.note(node)
-        self._put(key, sealed(key, raw))
-
-    def _put(self, key: bytes, value: bytes) -> None:
-        self.cluster.ask(
-            messages.transaction([messages.put(key, value)]), _is_done)
+        self.cluster.ask(messages.transaction(
+            [messages.put(key, sealed(key, raw))]), messages.revision)
 
     def notes(self, member: int | None = None) -> dict[bytes, bytes]:
         answers = self.cluster.each(messages.pairs_of(
-            self.keys.notes, MOST_NOTES + 1, (MOST_NOTES + 1) * _NOTE),
-            self._notes, member)
+            self.keys.notes, MOST_NOTES + 1), self._notes, member)
         found = next(answers)
         return found if member is not None else next(answers) | found
 
     def _notes(self, answer: Message) -> dict[bytes, bytes]:
-        found = messages.pairs(answer, MOST_NOTES + 1)
-        if len(found) > MOST_NOTES:
+        if len(answer.kvs) > MOST_NOTES:
             raise Lost(
                 f'more than {MOST_NOTES} nodes have notes: forget those that'
                 ' are gone')
-        return {self.keys.node_of(key): opened(key, value)
-                for key, value in found}
+        return {self.keys.node_of(pair.key): opened(pair.key, pair.value)
+                for pair in answer.kvs}
 
     def forget(self, node: bytes) -> None:
         self._remove(self.keys.note(node))
@@ -376,14 +367,14 @@ class EtcdLog:
         # same value.)
         self.cluster.ask(messages.transaction(
             [messages.put(key, sealed(key, data))],
-            where=[messages.is_empty(key)]), _is_done)
+            where=[messages.is_empty(key)]), messages.revision)
 
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:
         key = self.keys.chunk(id, number)
         missing = 0
         for value in self.cluster.each(
-                messages.pairs_of(key, 1, _CHUNK),
+                messages.pairs_of(key, 1),
                 lambda answer: _opened(answer, key), member):
             if value is not None:
                 return value
@@ -398,14 +389,14 @@ class EtcdLog:
             some, left = left[:BLOBS_AT_ONCE], left[BLOBS_AT_ONCE:]
             self.cluster.ask(messages.transaction(
                 [messages.removed(self.keys.chunks(id)) for id in some]),
-                _is_done)
+                messages.revision)
 
     def all_staged(self) -> set[bytes]:
         found: set[bytes] = set()
         start, end = self.keys.blobs
         while True:
             ids = self.cluster.ask(messages.pairs_of(
-                Span(start, end), KEYS, KEYS * _KEY, only=True), self._ids)
+                Span(start, end), KEYS, only=True), self._ids)
             found.update(ids)
             if not ids:
                 return found
@@ -413,13 +404,7 @@ class EtcdLog:
             start = self.keys.chunks(ids[-1]).end
 
     def _ids(self, answer: Message) -> list[bytes]:
-        return [self.keys.blob_of(key)
-                for key, _ in messages.pairs(answer, KEYS)]
-
-
-def _is_done(answer: Message) -> None:
-    """(The answer says nothing more.)"""
-    messages.revision(answer)
+        return [self.keys.blob_of(pair.key) for pair in answer.kvs]
 
 
 def _opened(answer: Message, key: bytes) -> bytes | None:

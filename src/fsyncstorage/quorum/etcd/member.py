@@ -1,215 +1,199 @@
 """One member of etcd, which answers questions, or is in trouble.
 
-Connections are kept for later questions; each thread that asks has one for
-itself until it has its answer.  An idle connection that has ended is detected
-before it is used, since a question sent into it would get no answer.
+A question is a call of gRPC.  grpcio keeps the connection, and makes another
+one when it has ended.  Every call is made as one with a stream of answers,
+mostly of one: so it is sent at once, and its answer is waited for later, by
+the thread that has asked; grpcio starts no thread for it.
 
-A token comes from etcd for a name and a password, and holds for all members.
-It expires after a while, or when a member starts again.  Then a new one is
-requested, once, and the question is repeated: it has had no effect.
+A token comes from etcd for a name and a password.  It expires after a while,
+or when the member starts again.  Then a new one is requested, once, and the
+question is repeated: it has had no effect.
 """
 
-import collections
 import contextlib
+import pathlib
 import ssl
+import threading
 import time
 import typing
+from collections.abc import Iterator
+
+import grpc
+import grpc.experimental
 
 from . import messages
-from .connection import Address
-from .connection import Connection
+from .messages import Message
 from .messages import Question
-from .protobuf import Message
-from .trouble import Late
+from .settings import Settings
 from .trouble import Lost
+from .trouble import Refused
 from .trouble import Said
+from .trouble import Trouble
+from .trouble import Untrusted
+from .trouble import of_grpc
 
-#: The most idle connections to a member.
-MOST_IDLE = 4
-LONGEST_TOKEN = 1 << 12
+#: Bytes of an answer.
+LONGEST = 16 << 20
 
-
-class Login(typing.Protocol):
-    """What all members share."""
-
-    user: str | None
-    password: str | None
-    token: str | None
-
-    @property
-    def stopped(self) -> bool:
-        ...
+OPTIONS = (
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+    ('grpc.max_receive_message_length', LONGEST),
+    # Two logs of one process share no connection.
+    ('grpc.use_local_subchannel_pool', 1),
+    # An address is a member's, and no proxy's.  What is sent again is for us
+    # to say.
+    ('grpc.enable_http_proxy', 0), ('grpc.enable_retries', 0),
+    # A member that is back is found at once: from this to that pause between
+    # two tries, and the time of one.
+    ('grpc.initial_reconnect_backoff_ms', 100),
+    ('grpc.max_reconnect_backoff_ms', 500),
+    ('grpc.min_reconnect_backoff_ms', 2_000),
+    # A connection is given up when nothing is acknowledged for this time: its
+    # host may have lost its power.  (etcd allows a ping in 5 seconds.)
+    ('grpc.keepalive_time_ms', 10_000),
+    ('grpc.keepalive_timeout_ms', 2_000))
 
 
 class Member:
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None,
-                 login: Login) -> None:
+    def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
-        self._tls = tls if address.tls else None
-        self._login = login
-        self._idle: collections.deque[Connection] = collections.deque()
-        #: All open connections; another thread may abort them.
-        self._open: set[Connection] = set()
+        self._settings = settings
+        #: None until one is requested.
+        self._token: str | None = None
+        # Of the channel and whether there may be one.
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = _channel(address, settings)
+        self._is_closed = False
 
     def __str__(self) -> str:
-        return self.address.text
+        return self.address
 
     def ask(self, question: Question, deadline: float) -> Message:
         """Ask, and wait for the answer."""
         try:
-            return self.begin(question, deadline).answer(deadline)
+            return self.begin(question, deadline).answer()
         except Said as error:
-            if not error.token or self._login.user is None:
+            if not error.token or self._settings.user is None:
                 raise
-        return self.begin(question, deadline).answer(deadline)
+        return self.begin(question, deadline).answer()
 
     def begin(self, question: Question, deadline: float) -> 'Asked':
-        """Ask, and return at once; raise Trouble if it cannot be sent."""
-        return self._sent(question, self._token(deadline), deadline)
+        """Ask, and return at once.  The deadline is that of all answers."""
+        user, password = self._settings.user, self._settings.password
+        if self._token is None and user is not None and password is not None:
+            self._token = self._sent(messages.authentication(
+                user, password), deadline).answer().token
+        return self._sent(question, deadline)
 
-    def _sent(self, question: Question, token: str | None,
-              deadline: float) -> 'Asked':
-        asked = Asked(self, self._connection(deadline))
+    def _sent(self, question: Question, deadline: float) -> 'Asked':
+        channel, token = self._connected(), self._token
         try:
-            asked.connection.send(question, token, deadline)
-        except BaseException:
-            asked.give_up()
-            raise
-        return asked
+            return Asked(self, channel, question, channel.unary_stream(
+                question.path)(
+                    question.body, timeout=deadline - time.monotonic(),
+                    metadata=() if token is None else (('token', token),)))
+        except ValueError as error:
+            # The channel is closed, or the token would be no header.
+            self._token = None
+            raise Lost(f'a call that cannot be made: {error}') from None
 
-    def listen(self, question: Question, deadline: float) -> 'Heard':
-        """Ask for a stream of answers."""
-        asked = self.begin(question, deadline)
-        try:
-            asked.connection.listen(deadline)
-        except BaseException as error:
-            asked.give_up()
-            if isinstance(error, Said):
-                self.has_said(error)
-            raise
-        return Heard(asked)
+    def trouble(self, channel: grpc.Channel, error: grpc.RpcError) -> Trouble:
+        found = of_grpc(error.code().value[0], error.details() or '')
+        if isinstance(found, Said) and found.token:
+            self._token = None  # the next question requests another
+        if isinstance(found, Untrusted):
+            self.discard(channel)  # the files may change
+        return found
 
-    # Connections
+    # Its connection
 
-    def _connection(self, deadline: float) -> Connection:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if connection.is_fresh:
-                return connection
-            self.discard(connection)
-        self._check()
-        connection = Connection(self.address, self._tls, deadline)
-        self._open.add(connection)
-        try:
-            self._check()  # `abort` may have missed it
-        except Lost:
-            self.discard(connection)
-            raise
-        return connection
+    def _connected(self) -> grpc.Channel:
+        with self._lock:
+            if self._is_closed:
+                raise Lost('it was stopped')
+            if self._channel is None:
+                try:
+                    self._channel = _channel(self.address, self._settings)
+                except Refused as error:
+                    raise Untrusted(str(error)) from None
+            return self._channel
 
-    def _check(self) -> None:
-        if self._login.stopped:
-            raise Lost('it was stopped')
-
-    def keep(self, connection: Connection) -> None:
-        if connection.is_open and len(self._idle) < MOST_IDLE:
-            self._idle.append(connection)
-        else:
-            self.discard(connection)
-
-    def discard(self, connection: Connection) -> None:
-        self._open.discard(connection)
-        connection.close()
-
-    def discard_idle(self) -> None:
-        """A connection had trouble, so the idle ones are probably no better.
-        """
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self.discard(self._idle.pop())
-
-    def abort(self) -> None:
-        for connection in list(self._open):
-            connection.abort()
+    def discard(self, channel: grpc.Channel) -> None:
+        """End all its calls.  The next question makes another connection, with
+        the certificates that are in the files then."""
+        with self._lock:
+            channel.close()
+            if self._channel is channel:
+                self._channel = None
 
     def close(self) -> None:
-        while self._open:
-            self._open.pop().close()
-        self._idle.clear()
-
-    # Our name and password
-
-    def has_said(self, error: Said) -> None:
-        """If the token was refused, the next question requests another."""
-        if error.token:
-            self._login.token = None
-
-    def _token(self, deadline: float) -> str | None:
-        login = self._login
-        if login.user is None or login.password is None:
-            return None
-        if login.token is None:
-            answer = self._sent(
-                messages.authentication(login.user, login.password), None,
-                deadline).answer(deadline)
-            login.token = _in_a_header(messages.token(answer))
-        return login.token
+        """Any thread may call it: it ends all calls."""
+        with self._lock:
+            self._is_closed = True
+            if self._channel is not None:
+                self._channel.close()
 
 
 class Asked:
-    """A question that was sent."""
+    """A question that was sent, and its answers."""
 
-    def __init__(self, member: Member, connection: Connection) -> None:
+    def __init__(self, member: Member, channel: grpc.Channel,
+                 question: Question, call: typing.Any) -> None:
         self.member = member
-        self.connection = connection
+        self._channel = channel
+        self._question = question
+        self._call = call
 
-    def answer(self, deadline: float) -> Message:
+    def answer(self) -> Message:
+        """Wait for the only answer; raise Trouble if there is none."""
+        found = self.next()
+        with self._troubles():
+            for _ in self._call:
+                raise Lost('more than one answer')
+        return found
+
+    def next(self) -> Message:
+        """Wait for the next answer; raise Trouble if there is none."""
+        with self._troubles():
+            for raw in self._call:
+                return self._question.parse(raw)
+            raise Lost('no answer')
+
+    @contextlib.contextmanager
+    def _troubles(self) -> Iterator[None]:
         try:
-            found = self.connection.answer(deadline)
-        except Said as error:
-            self.member.keep(self.connection)
-            self.member.has_said(error)
-            raise
+            yield
+        except grpc.RpcError as error:
+            raise self.member.trouble(self._channel, error) from None
         except BaseException:
             self.give_up()
             raise
-        self.member.keep(self.connection)
-        return found
 
     def give_up(self) -> None:
-        """There will be no answer: close the connection."""
-        self.member.discard(self.connection)
-        self.member.discard_idle()
+        """End the call, with its connection: grpcio does not forget a call
+        that was cancelled, as long as its end was not read."""
+        self.member.discard(self._channel)
+        with contextlib.suppress(grpc.RpcError):
+            for _ in self._call:
+                pass
 
 
-class Heard:
-    """A stream of answers."""
-
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-
-    def next(self, seconds: float) -> Message | None:
-        """The next message; None if there was none in time, and the stream is
-        closed."""
-        try:
-            return self._asked.connection.next(time.monotonic() + seconds)
-        except Late:
-            self.close()
-            return None
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        self._asked.member.discard(self._asked.connection)
-
-
-def _in_a_header(token: str) -> str:
-    if (not 0 < len(token) <= LONGEST_TOKEN or not token.isascii()
-            or not token.isprintable()):
-        raise Lost('an answer with no token in it')
-    return token
+def _channel(address: str, settings: Settings) -> grpc.Channel:
+    scheme, _, target, *_ = address.split('/')
+    if scheme == 'http:':
+        return grpc.insecure_channel(target, OPTIONS)
+    ca, cert, key = settings.ca, settings.cert, settings.key or settings.cert
+    try:
+        # It checks them first, and says what is wrong.
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            context.load_cert_chain(cert, key)
+        credentials = grpc.ssl_channel_credentials(
+            *(path and pathlib.Path(path).read_bytes()
+              for path in (ca, key, cert)))
+    except (OSError, ValueError) as error:  # of ssl, too
+        raise Refused(
+            'the files of "ca", "cert" and "key" cannot be used:'
+            f' {error}') from error
+    return grpc.secure_channel(target, credentials, OPTIONS)

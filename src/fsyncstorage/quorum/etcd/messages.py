@@ -1,57 +1,128 @@
 """The questions to etcd and its answers, as protobuf messages.
 
-The names and the numbers of fields are those of rpc.proto, kv.proto and
-auth.proto of etcd 3.5 and 3.6; numbers do not change from release to release.
+`PROTO` is what we use of rpc.proto and kv.proto of etcd 3.5 and 3.6.  Numbers
+of fields do not change from release to release, and what etcd sends besides is
+ignored.  The package protobuf makes the classes from it at the import.  (What
+protoc generates belongs to one release of protobuf, and has to be made anew
+for the next; bytes that we make ourselves would have to be checked, too.)
 """
 
-import struct
+import re
 import typing
-from collections.abc import Iterable
 from collections.abc import Sequence
 
+from google.protobuf import descriptor_pool
+from google.protobuf import message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError
+
 from .keys import Span
-from .protobuf import FIELDS
-from .protobuf import Message
-from .protobuf import Pieces
-from .protobuf import field
-from .protobuf import integer
 from .trouble import Lost
 from .trouble import legible
 
-#: Stands before each message: whether it is compressed, and its length.
-PREFIX = struct.Struct('>BI')
+PROTO = """
+message ResponseHeader {
+  uint64 cluster_id = 1; uint64 member_id = 2; int64 revision = 3; }
+message KeyValue { bytes key = 1; bytes value = 5; }
 
-#: Bytes of an answer that has a few small values.
-SMALL = 1 << 16
+message RangeRequest {
+  bytes key = 1; bytes range_end = 2; int64 limit = 3; bool keys_only = 8; }
+message RangeResponse {
+  ResponseHeader header = 1; repeated KeyValue kvs = 2; }
+message PutRequest { bytes key = 1; bytes value = 2; }
+message DeleteRangeRequest { bytes key = 1; bytes range_end = 2; }
+message DeleteRangeResponse { ResponseHeader header = 1; }
 
-#: Bytes of a notice: etcd puts a thousand events into one if we are slow.
-NOTICE = 1 << 20
-MOST_EVENTS = 10_000
+message RequestOp {
+  RangeRequest request_range = 1; PutRequest request_put = 2;
+  DeleteRangeRequest request_delete_range = 3; }
+message ResponseOp { RangeResponse response_range = 1; }
+message Compare {
+  int32 target = 2; bytes key = 3; bytes value = 7; bytes range_end = 64; }
+message TxnRequest {
+  repeated Compare compare = 1; repeated RequestOp success = 2;
+  repeated RequestOp failure = 3; }
+message TxnResponse {
+  ResponseHeader header = 1; bool succeeded = 2;
+  repeated ResponseOp responses = 3; }
 
-#: How many members of a cluster, and alarms, are read at most.
-MOST_MEMBERS = 100
+message CompactRequest { int64 revision = 1; bool physical = 2; }
+message CompactResponse { ResponseHeader header = 1; }
+message WatchCreateRequest { bytes key = 1; }
+message WatchRequest { WatchCreateRequest create_request = 1; }
+message Event { int32 type = 1; KeyValue kv = 2; }
+message WatchResponse {
+  ResponseHeader header = 1; bool created = 3; bool canceled = 4;
+  repeated Event events = 11; }
 
-_KV = b'/etcdserverpb.KV/'
+message AuthenticateRequest { string name = 1; string password = 2; }
+message AuthenticateResponse { ResponseHeader header = 1; string token = 2; }
+
+message StatusRequest {}
+message StatusResponse {
+  ResponseHeader header = 1; string version = 2; int64 dbSize = 3;
+  uint64 leader = 4; int64 dbSizeInUse = 9; bool isLearner = 10;
+  int64 dbSizeQuota = 12; }
+message DefragmentRequest {}
+message DefragmentResponse { ResponseHeader header = 1; }
+message AlarmMember { uint64 memberID = 1; int32 alarm = 2; }
+message AlarmRequest {
+  int32 action = 1; uint64 memberID = 2; int32 alarm = 3; }
+message AlarmResponse {
+  ResponseHeader header = 1; repeated AlarmMember alarms = 2; }
+
+message Member { bool isLearner = 5; }
+message MemberListRequest { bool linearizable = 1; }
+message MemberListResponse {
+  ResponseHeader header = 1; repeated Member members = 2; }
+"""
+
+#: An instance of one of the classes; and what one is made of.
+Message = typing.Any
+Fields = dict[str, typing.Any]
+
+
+def _made(text: str) -> dict[str, type[Message]]:
+    """The classes by their names; others may have the same in their pool."""
+    file = FileDescriptorProto(
+        name='etcd.proto', package='etcd', syntax='proto3')
+    for name, body in re.findall(r'message (\w+) {(.*?)}', text, re.DOTALL):
+        message = file.message_type.add(name=name)
+        for many, kind, field, number in re.findall(
+                r'(repeated )?(\w+) (\w+) = (\d+);', body):
+            made = message.field.add(
+                name=field, number=int(number),
+                label=Field.LABEL_REPEATED if many else Field.LABEL_OPTIONAL)
+            if kind[0].isupper():
+                made.type_name = f'.etcd.{kind}'
+            else:
+                made.type = Field.Type.Value(f'TYPE_{kind.upper()}')
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    found = message_factory.GetMessageClassesForFiles([file.name], pool)
+    return {name.removeprefix('etcd.'): made for name, made in found.items()}
+
+
+CLASSES = _made(PROTO)
 
 # What a comparison compares.
 _CREATE, _VALUE = 1, 3
 
-# The action and the kind of an alarm.
-_DEACTIVATE, _NOSPACE = 2, 1
+# What happened in an event; the action and the kind of an alarm.
+_PUT, _DEACTIVATE, _NOSPACE = 0, 2, 1
 
 
 class Question(typing.NamedTuple):
-    path: bytes
-    #: Including its prefix.
+    path: str
     body: bytes
-    #: The most bytes of its answer, and the most fields.
-    most: int = SMALL
-    fields: int = FIELDS
 
-
-class Pair(typing.NamedTuple):
-    key: bytes
-    value: bytes
+    def parse(self, raw: bytes) -> Message:
+        """The answer that these bytes are."""
+        try:
+            return _class(self.path, 'Response').FromString(raw)
+        except DecodeError:
+            raise Lost('an answer that is no message of etcd') from None
 
 
 class Status(typing.NamedTuple):
@@ -73,187 +144,147 @@ class Status(typing.NamedTuple):
         return self.id == self.leader
 
 
-class Notice(typing.NamedTuple):
-    created: bool
-    canceled: bool
-    #: The values that were put, in order.
-    values: Sequence[bytes]
+# Parts of questions, as the fields of their messages
+
+def _keys(keys: bytes | Span) -> Fields:
+    if isinstance(keys, Span):
+        return {'key': keys.start, 'range_end': keys.end}
+    return {'key': keys}
+
+
+def _range(keys: bytes | Span, limit: int, only: bool) -> Fields:
+    return {**_keys(keys), 'limit': limit, 'keys_only': only}
+
+
+def shown(keys: bytes | Span, limit: int = 0, only: bool = False) -> Fields:
+    """Some pairs; or, if `only` is true, their keys."""
+    return {'request_range': _range(keys, limit, only)}
+
+
+def put(key: bytes, value: bytes) -> Fields:
+    return {'request_put': {'key': key, 'value': value}}
+
+
+def removed(keys: bytes | Span) -> Fields:
+    return {'request_delete_range': _keys(keys)}
+
+
+def has(key: bytes, value: bytes) -> Fields:
+    """A condition: the key has this value."""
+    return {'target': _VALUE, 'key': key, 'value': value}
+
+
+def is_empty(keys: bytes | Span) -> Fields:
+    """A condition: no such key is there (its revision is 0)."""
+    return {'target': _CREATE, **_keys(keys)}
 
 
 # Questions
 
-def _question(path: bytes, pieces: Iterable[bytes] = (), most: int = SMALL,
-              fields: int = FIELDS) -> Question:
-    pieces = tuple(pieces)
-    prefix = PREFIX.pack(0, sum(map(len, pieces)))
-    return Question(path, b''.join([prefix, *pieces]), most, fields)
+def _question(call: str, **fields: typing.Any) -> Question:
+    request = _class(call, 'Request')(**fields)
+    return Question(f'/etcdserverpb.{call}', request.SerializeToString())
 
 
-def _keys(keys: bytes | Span) -> Pieces:
-    if isinstance(keys, Span):
-        return *field(1, keys.start), *field(2, keys.end)
-    return field(1, keys)
+def _class(path: str, kind: str) -> type[Message]:
+    return CLASSES[path.rpartition('/')[2] + kind]
 
 
-def _range(keys: bytes | Span, limit: int = 0, only: bool = False) -> Pieces:
-    return *_keys(keys), *integer(3, limit), *integer(8, only)
-
-
-def shown(keys: bytes | Span, limit: int = 0, only: bool = False) -> Pieces:
-    """Some pairs; or, if `only` is true, their keys."""
-    return field(1, *_range(keys, limit, only))
-
-
-def put(key: bytes, value: bytes) -> Pieces:
-    return field(2, *field(1, key), *field(2, value))
-
-
-def removed(keys: bytes | Span) -> Pieces:
-    return field(3, *_keys(keys))
-
-
-def has(key: bytes, value: bytes) -> Pieces:
-    """A condition: the key has this value."""
-    return *integer(2, _VALUE), *field(3, key), *field(7, value)
-
-
-def is_empty(keys: bytes | Span) -> Pieces:
-    """A condition: no such key is there."""
-    if isinstance(keys, Span):
-        return (*integer(2, _CREATE), *field(3, keys.start), *integer(5, 0),
-                *field(64, keys.end))
-    return *integer(2, _CREATE), *field(3, keys), *integer(5, 0)
-
-
-def pairs_of(keys: bytes | Span, limit: int, most: int = SMALL,
-             only: bool = False) -> Question:
-    return _question(
-        _KV + b'Range', _range(keys, limit, only), most, limit + FIELDS)
+def pairs_of(keys: bytes | Span, limit: int, only: bool = False) -> Question:
+    return _question('KV/Range', **_range(keys, limit, only))
 
 
 def removal(keys: bytes | Span) -> Question:
     """A removal, which etcd takes even when it is full."""
-    return _question(_KV + b'DeleteRange', _keys(keys))
+    return _question('KV/DeleteRange', **_keys(keys))
 
 
-def transaction(then: Sequence[Pieces], *, where: Sequence[Pieces] = (),
-                otherwise: Sequence[Pieces] = ()) -> Question:
-    return _question(_KV + b'Txn', [
-        piece for number, parts in enumerate((where, then, otherwise), 1)
-        for pieces in parts for piece in field(number, *pieces)],
-        fields=len(then) + len(otherwise) + FIELDS)
+def transaction(then: Sequence[Fields], *, where: Sequence[Fields] = (),
+                otherwise: Sequence[Fields] = ()) -> Question:
+    return _question(
+        'KV/Txn', compare=where, success=then, failure=otherwise)
 
 
 def compaction(revision: int) -> Question:
     """(etcd answers it when the pages are free.)"""
-    return _question(
-        _KV + b'Compact', [*integer(1, revision), *integer(2, True)])
+    return _question('KV/Compact', revision=revision, physical=True)
 
 
 def room_for(member: int) -> Question:
     """Disarm the alarm that says that this member has no room."""
-    return _question(_ALARM, [
-        *integer(1, _DEACTIVATE), *integer(2, member), *integer(3, _NOSPACE)],
-        fields=MOST_MEMBERS * 2)
+    return _question('Maintenance/Alarm', action=_DEACTIVATE,
+                     memberID=member, alarm=_NOSPACE)
 
 
 def watching(key: bytes) -> Question:
-    return _question(
-        b'/etcdserverpb.Watch/Watch', field(1, *field(1, key)),
-        NOTICE, MOST_EVENTS + FIELDS)
+    return _question('Watch/Watch', create_request={'key': key})
 
 
 def authentication(user: str, password: str) -> Question:
-    return _question(
-        b'/etcdserverpb.Auth/Authenticate',
-        [*field(1, user.encode()), *field(2, password.encode())])
+    return _question('Auth/Authenticate', name=user, password=password)
 
 
-STATUS = _question(b'/etcdserverpb.Maintenance/Status')
+STATUS = _question('Maintenance/Status')
 #: For the member that is asked.
-DEFRAGMENTATION = _question(b'/etcdserverpb.Maintenance/Defragment')
-_ALARM = b'/etcdserverpb.Maintenance/Alarm'
-ALARMS = _question(_ALARM, fields=MOST_MEMBERS * 2)
+DEFRAGMENTATION = _question('Maintenance/Defragment')
+ALARMS = _question('Maintenance/Alarm')
 #: A majority has confirmed the answer.
-MEMBERS = _question(
-    b'/etcdserverpb.Cluster/MemberList', integer(1, True),
-    fields=MOST_MEMBERS * 2)
+MEMBERS = _question('Cluster/MemberList', linearizable=True)
 
 
 # Answers
 
-def pairs(answer: Message, most: int) -> list[Pair]:
-    return [Pair(each.data(1), each.data(5))
-            for each in answer.messages(2, most)]
-
-
 def one(answer: Message) -> bytes | None:
     """The value of the only key that was asked for, or None."""
-    found = pairs(answer, 1)
-    return found[0].value if found else None
+    return bytes(answer.kvs[0].value) if answer.kvs else None
 
 
 def has_succeeded(answer: Message) -> bool:
     """Was the condition of a transaction true?"""
-    return answer.truth(2)
+    return bool(answer.succeeded)
 
 
 def ranges(answer: Message, count: int) -> list[Message]:
     """The answers of a transaction to `count` times `shown`."""
-    found = answer.messages(3, count)
-    if len(found) < count:
-        raise Lost('an answer with too few responses')
-    for each in found:
-        if not each.has(1):
-            raise Lost('an answer without a response_range')
-    return [each.message(1) for each in found]
+    found = [each.response_range for each in answer.responses
+             if each.HasField('response_range')]
+    if len(found) != count:
+        raise Lost('an answer without a response_range')
+    return found
 
 
 def revision(answer: Message) -> int:
     """The revision of what etcd did, or read: each answer has one."""
-    found = answer.message(1).number(3)
+    found: int = answer.header.revision
     if not found:
         raise Lost('an answer without a revision')
     return found
 
 
-def cluster(answer: Message) -> int:
-    """The cluster that has answered; 0: it does not say."""
-    return answer.message(1).number(1)
-
-
-def token(answer: Message) -> str:
-    return answer.text(2)
-
-
-def notice(answer: Message) -> Notice:
-    return Notice(answer.truth(3), answer.truth(4), [
-        event.message(2).data(5)
-        for event in answer.messages(11, MOST_EVENTS)
-        if event.number(1) == 0])  # something was put
+def noticed(answer: Message) -> list[bytes]:
+    """The values that were put, in order."""
+    return [event.kv.value for event in answer.events if event.type == _PUT]
 
 
 def status(answer: Message) -> Status:
-    header = answer.message(1)
+    header = answer.header
     return Status(
-        id=header.number(2), cluster=header.number(1),
-        version=legible(answer.text(2)), leader=answer.number(4),
-        learner=answer.truth(10), size=answer.number(3),
-        in_use=answer.number(9), quota=answer.number(12))
+        id=header.member_id, cluster=header.cluster_id,
+        version=legible(answer.version), leader=answer.leader,
+        learner=answer.isLearner, size=answer.dbSize,
+        in_use=answer.dbSizeInUse, quota=answer.dbSizeQuota)
 
 
 def voting(answer: Message) -> int:
     """How many members vote."""
-    return sum(not each.truth(5) for each in answer.messages(2, MOST_MEMBERS))
+    return sum(not each.isLearner for each in answer.members)
 
 
 def alarms(answer: Message) -> list[str]:
-    return [{_NOSPACE: 'NOSPACE', 2: 'CORRUPT'}.get(kind, f'number {kind}')
-            for kind in (each.number(2)
-                         for each in answer.messages(2, MOST_MEMBERS))]
+    return [{_NOSPACE: 'NOSPACE', 2: 'CORRUPT'}.get(
+        each.alarm, f'number {each.alarm}') for each in answer.alarms]
 
 
 def full_members(answer: Message) -> list[int]:
     """The members that have no room, from an answer about alarms."""
-    return [each.number(1) for each in answer.messages(2, MOST_MEMBERS)
-            if each.number(2) == _NOSPACE]
+    return [each.memberID for each in answer.alarms if each.alarm == _NOSPACE]

@@ -37,7 +37,7 @@ class Room:
             messages.pairs_of(self._keys.head, 1), messages.revision)
         asked = self._cluster.begin(messages.compaction(now))
         try:
-            asked.answer(self._cluster.share())
+            asked.answer()
         except Trouble as error:
             if isinstance(error, Said) and error.about('permission denied'):
                 self._may_not_compact(error)

@@ -70,11 +70,12 @@ def at_log_limit(value: str) -> bool:
 
 def etcd(value: str) -> list[Any]:
     try:
-        from .settings import address
+        from . import engine  # noqa: F401  (it needs what the extra brings)
     except ModuleNotFoundError as error:
         raise ValueError(
             f'a log on etcd needs the package {error.name}:'
             " pip install 'fsyncstorage[quorum]'") from error
+    from .settings import address
     from .trouble import Refused
     try:
         return [address(each) for each in value.split()]

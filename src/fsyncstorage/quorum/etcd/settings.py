@@ -1,24 +1,23 @@
 """The operator's settings for etcd: its addresses, and our credentials."""
 
 import re
-import ssl
 import typing
 from collections.abc import Sequence
 
-from .connection import Address
 from .trouble import Refused
 
 #: With three members, one may be away.
 FEWEST = 3
 
 _ADDRESS = re.compile(
-    r'(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?')
+    r'https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?')
 
 _PREFIX = re.compile(r'[!-~]{1,200}')
 
 
 class Settings(typing.NamedTuple):
-    addresses: Sequence[Address]
+    #: The client URLs of the members.
+    addresses: Sequence[str]
     #: Of all keys of this log.
     prefix: str
     #: Files: the authority, and our certificate with its key.
@@ -28,22 +27,6 @@ class Settings(typing.NamedTuple):
     user: str | None = None
     password: str | None = None
 
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """The context for all connections with TLS."""
-        if not any(each.tls for each in self.addresses):
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            context.set_alpn_protocols(['h2'])  # gRPC
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ValueError) as error:  # of ssl, too
-            raise Refused(
-                'the files of "ca", "cert" and "key" cannot be used:'
-                f' {error}') from error
-        return context
-
     def check(self) -> None:
         if len(self.addresses) < FEWEST:
             raise Refused(
@@ -52,7 +35,7 @@ class Settings(typing.NamedTuple):
                 ' together')
         if len(set(self.addresses)) < len(self.addresses):
             raise Refused('an address of etcd is named twice')
-        if len({each.tls for each in self.addresses}) > 1:
+        if len({each.split('/')[0] for each in self.addresses}) > 1:
             raise Refused(
                 'addresses of etcd with http:// and with https://: either all'
                 ' have TLS, or none')
@@ -66,11 +49,10 @@ class Settings(typing.NamedTuple):
             raise Refused('"key" belongs to "cert"')
 
 
-def address(text: str) -> Address:
+def address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[3]) < 1 << 16:
+    if found is None or not 0 < int(found[2]) < 1 << 16:
         raise Refused(
             f'{text!r} is no address of a member of etcd: its client URL is'
             ' like http://name:2379, or https://name:2379')
-    return Address(
-        text, found[2].strip('[]'), int(found[3]), found[1] == 'https')
+    return text

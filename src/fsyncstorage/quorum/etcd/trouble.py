@@ -6,15 +6,15 @@ will not go away, because something was set up wrongly.  `fault` knows these,
 and what to change; a start that meets one is refused.
 """
 
-import ssl
+import re
 
 from ..log.interface import Full
 from ..log.interface import Unanswered
 
 _LONGEST = 300
 
-# A code of gRPC.
-_UNAUTHENTICATED = 16
+# Codes of gRPC.
+_CANCELLED, _LATE, _UNAVAILABLE = 1, 4, 14
 
 
 class Refused(Exception):
@@ -46,7 +46,6 @@ class Said(Trouble):
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(legible(words) or f'an error of gRPC, number {code}')
-        self.code = code
         self.words = words
 
     def about(self, *words: str) -> bool:
@@ -55,7 +54,7 @@ class Said(Trouble):
     @property
     def token(self) -> bool:
         """Another token may help."""
-        return self.code == _UNAUTHENTICATED or self.about(
+        return self.about(
             'invalid auth token', 'revision of auth store is old',
             'revision in header is old')
 
@@ -70,23 +69,39 @@ def legible(words: str) -> str:
         each if each.isprintable() else '?' for each in words[:_LONGEST])
 
 
-def of_tls(error: ssl.SSLError) -> Lost:
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return Lost('the connection has ended')
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Untrusted(
-            f'its certificate is refused: {error.verify_message}. The option'
-            ' "ca" names the file of the authority that has signed it, and'
-            ' the address has the name that is in it')
-    reason = legible(str(error.reason or error))
-    if 'ALERT' in reason and any(
-            each in reason for each in ('CERTIFICATE', 'UNKNOWN_CA')):
-        return Untrusted(
-            f'it refuses our certificate ({reason}). The options "cert" and'
-            ' "key" name one that its --trusted-ca-file has signed')
-    return Untrusted(
-        f'it does not speak TLS as we do ({reason}). An address without TLS'
-        ' begins with http://')
+# What texts of grpcio (1.80 to 1.85) about a connection mean; the first one
+# that fits counts.
+_OF_CONNECTIONS = (
+    (r'CERTIFICATE_VERIFY_FAILED|Hostname Verification|Peer name', Untrusted,
+     'its certificate is refused. The option "ca" names the file of the'
+     ' authority that has signed it, and the address has the name that is in'
+     ' it'),
+    # (A member with TLS 1.3 refuses it after the handshake.)
+    (r'TSI_DATA_CORRUPTED|Secure read|ALERT_(BAD_)?CERTIFICATE|UNKNOWN_CA',
+     Untrusted, 'it refuses our certificate. The options "cert" and "key" name'
+     ' one that its --trusted-ca-file has signed'),
+    (r'[Hh]andshake|failed to connect.*Socket closed', Lost,
+     'it ends the connection at once. An address with TLS begins with'
+     ' https://, and one without TLS with http://'),
+    (r'http1\.x', Foreign,
+     'it speaks HTTP/1 only: this is no etcd, or not its client URL'),
+    (r'timed out', Late, 'it does not answer in time'),
+)
+
+
+def of_grpc(code: int, words: str) -> Trouble:
+    """What a call has ended with: an error of etcd, or of the connection."""
+    if code == _CANCELLED and 'Channel closed' in words:
+        return Lost('it was stopped')
+    if code in (_CANCELLED, _LATE):  # the member may look at its clock first
+        return Late('it does not answer in time')
+    if code != _UNAVAILABLE or words.startswith('etcdserver'):
+        return Said(code, words)
+    last = legible(re.sub(r'.*last error: [A-Z_]+: ', '', words))
+    for pattern, kind, meaning in _OF_CONNECTIONS:
+        if re.search(pattern, words):
+            return kind(f'{meaning} ({last})')
+    return Lost(f'no connection: {last}')
 
 
 # What error texts of etcd mean; the first one that fits counts.

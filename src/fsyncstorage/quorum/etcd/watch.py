@@ -1,11 +1,12 @@
-"""Notices that the head has moved, from a stream that etcd keeps open.
+"""Notices that the head has moved, from a stream of etcd.
 
-The stream is opened when somebody waits, and closed when nothing arrived
-during the wait: then a wait has cost two questions.  While records arrive, it
-stays open, and a wait costs only the reading of notices.  Notices that arrived
-while nobody waited are read first, and say where the log ends.
+The stream is opened when somebody waits, and lasts for a second: then a wait
+has cost two questions.  While records arrive, later waits read from the same
+stream, and cost only the reading of notices.  Notices that arrived while
+nobody waited are read first, and say where the log ends.
 """
 
+import contextlib
 import time
 
 from ..history.record import Damaged
@@ -14,14 +15,17 @@ from . import messages
 from .cluster import Cluster
 from .keys import Keys
 from .keys import opened
-from .member import Heard
+from .member import Asked
 from .member import Member
-from .messages import Notice
+from .messages import Message
+from .trouble import Late
 from .trouble import Lost
 from .trouble import Trouble
 
 #: The least seconds that a wait takes if it fails.
 PAUSE = 0.2
+#: Seconds of a stream; a wait may take so much longer than it was asked to.
+LASTS = 1.0
 
 
 class Watch:
@@ -29,7 +33,7 @@ class Watch:
     def __init__(self, cluster: Cluster, keys: Keys) -> None:
         self._cluster = cluster
         self._keys = keys
-        self._stream: tuple[Member, Heard] | None = None
+        self._stream: Asked | None = None
         #: The last head that a notice of this stream has named.
         self._head = 0
 
@@ -37,45 +41,38 @@ class Watch:
         deadline = time.monotonic() + seconds
         member = self._cluster.preferred
         try:
-            member, stream = self._opened(member)
-            while self._head < sequence:
-                answer = stream.next(max(0, deadline - time.monotonic()))
-                if answer is None:
-                    self._stream = None
+            while True:
+                with contextlib.suppress(Late):
+                    stream = self._stream or self._opened(member, deadline)
+                    while self._head < sequence:
+                        self._head = max(
+                            self._head, self._head_of(stream.next()))
                     return
-                self._head = max(
-                    self._head, self._head_of(messages.notice(answer)))
+                self._stream = None  # it has ended
+                if time.monotonic() >= deadline:
+                    return
         except (Trouble, Damaged) as error:
             self.close()
             self._cluster.pause(PAUSE)
             raise self._cluster.failed(member, error) from error
-        except BaseException:
-            self.close()
-            raise
 
-    def _opened(self, member: Member) -> tuple[Member, Heard]:
-        if self._stream is None:
-            deadline = self._cluster.share()
-            stream = member.listen(
-                messages.watching(self._keys.head), deadline)
-            self._stream = member, stream
-            # Later puts are noticed; what is already there is read now.
-            answer = stream.next(deadline - time.monotonic())
-            if answer is None:
-                raise Lost('it does not begin to watch')
-            notice = messages.notice(answer)
-            if notice.canceled or not notice.created:
-                raise Lost('it does not begin to watch')
-            value = messages.one(member.ask(
-                messages.pairs_of(self._keys.head, 1), deadline))
-            self._head = self._sequence(value)
-        return self._stream
+    def _opened(self, member: Member, deadline: float) -> Asked:
+        head = self._keys.head
+        deadline = min(deadline, time.monotonic() + LASTS)
+        self._stream = stream = member.begin(messages.watching(head), deadline)
+        # Later puts are noticed; what is already there is read now.
+        notice = stream.next()
+        if notice.canceled or not notice.created:
+            raise Lost('it does not begin to watch')
+        self._head = self._sequence(messages.one(
+            member.ask(messages.pairs_of(head, 1), deadline)))
+        return stream
 
-    def _head_of(self, notice: Notice) -> int:
+    def _head_of(self, notice: Message) -> int:
         """The last head that the notice names, or 0."""
         if notice.canceled:
             raise Lost('it has ended the watch')
-        return max(map(self._sequence, notice.values), default=0)
+        return max(map(self._sequence, messages.noticed(notice)), default=0)
 
     def _sequence(self, value: bytes | None) -> int:
         if value is None:  # there is no log
@@ -84,5 +81,5 @@ class Watch:
 
     def close(self) -> None:
         if self._stream is not None:
-            self._stream[1].close()
+            self._stream.give_up()
             self._stream = None
