@@ -5,9 +5,16 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
+import time
 import urllib.request
 
 from fsyncstorage.backup.directory import Directory
+from fsyncstorage.backup.store import LARGEST
+from fsyncstorage.backup.store import Entry
+from fsyncstorage.backup.store import Exists
+from fsyncstorage.backup.store import Missing
+from fsyncstorage.backup.store import TooLarge
 
 from ..support import until
 
@@ -20,6 +27,52 @@ HAS_OBSTORE = 'MemoryStore' in globals()
 #: Servers of S3 that a test can start.
 MOTO, VERSITY = 'moto_server', 'versitygw'
 KEY = 'only-for-tests'
+
+
+class Simple:
+    """A store in a dictionary, which a test can look into and change."""
+
+    name = 'simple'
+
+    def __init__(self):
+        self.objects = {}
+        self._lock = threading.Lock()
+        #: Called with the name of a method and a key, before it does anything.
+        self.before = lambda method, key: None
+
+    def create(self, key, data):
+        self.before('create', key)
+        with self._lock:
+            if key in self.objects:
+                raise Exists(key)
+            self.objects[key] = data
+
+    def overwrite(self, key, data):
+        self.before('overwrite', key)
+        self.objects[key] = data
+
+    def get(self, key):
+        self.before('get', key)
+        if key not in self.objects:
+            raise Missing(key)
+        if len(self.objects[key]) > LARGEST:
+            raise TooLarge(key, len(self.objects[key]))
+        return self.objects[key]
+
+    def front(self, key, length):
+        self.before('front', key)
+        if key not in self.objects:
+            raise Missing(key)
+        return self.objects[key][:length]
+
+    def list(self, directory, after=''):
+        self.before('list', directory)
+        for key in sorted(self.objects):
+            if key.startswith(directory.rstrip('/') + '/') and key > after:
+                yield Entry(key, len(self.objects[key]), time.time())
+
+    def delete(self, key):
+        self.objects.pop(key, None)
 
 
 def in_directory(case):

@@ -111,6 +111,12 @@ class Contract:
             self.store.get('a/2')
 
 
+class OfTests(Contract, TestCase):
+    """The one that other tests change keeps the contract, too."""
+
+    made = staticmethod(stores.Simple)
+
+
 class InDirectory(Contract, TestCase):
 
     def made(self):

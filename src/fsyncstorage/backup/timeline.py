@@ -1,0 +1,229 @@
+"""A timeline: one history of one database, read in its order.
+
+It is a chain: `begin`, then the objects of the log by their numbers.  Each
+head has the sum of the head before it, and a segment begins where the one
+before it ends.  A timeline that is not the first has a parent: what is before
+its first number is the parent's, and its `begin` continues the parent's chain.
+
+A `Place` is a link of that chain: it says what the next head has to say.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+from ZODB.utils import z64
+
+from . import bodies
+from . import content
+from . import head as heads
+from .head import BEGIN
+from .head import END
+from .head import HEARTBEAT
+from .head import SEGMENT
+from .head import Damaged
+from .head import Head
+from .layout import Database
+from .layout import Timeline
+from .store import Entry
+from .store import Missing
+from .store import Store
+
+#: Kinds of what is in a log.
+IN_LOG = SEGMENT, END
+
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    'identity': str, 'created': (int, float), 'why': str,
+    'parent': int, 'sequence': int, 'position': int, 'tid': str, 'oid': str}
+_OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
+    'sequence': int, 'position': int, 'tid': str, 'time': (int, float)}
+#: In the place of a parent's number.
+_NO_PARENT = 0
+
+
+class Gap(Damaged):
+    """An object of the log is missing."""
+
+
+class Place(NamedTuple):
+    """Behind a head of the chain."""
+
+    #: Of the next object of the log.
+    sequence: int
+    #: In the Data.fs: where the next segment begins.
+    position: int
+    #: The sum of the head.
+    sum: bytes
+    #: The last tid, and the largest oid, of all segments up to here.
+    tid: bytes
+    oid: bytes
+
+    def behind(self, head: Head, key: str) -> 'Place':
+        """The place behind this head, which must be the next one."""
+        if head.generation:
+            raise heads.Newer(f'{key}: it was put after a pack, and this'
+                              ' release reads no packs')
+        if head.before != self.sum:
+            raise Damaged(f'{key}: it does not continue the object before it')
+        if head.kind == END:
+            return self._replace(sequence=self.sequence + 1, sum=head.sum)
+        if (head.start != self.position or head.tid <= self.tid
+                or head.oid < self.oid):
+            raise Damaged(f'{key}: it does not begin where the segment before'
+                          ' it ends')
+        return place_behind(head, self.sequence)
+
+
+def place_behind(head: Head, sequence: int) -> Place:
+    """The place behind a segment of this number, which is believed."""
+    return Place(sequence + 1, head.end, head.sum, head.tid, head.oid)
+
+
+class Begin(NamedTuple):
+    """What the `begin` of a timeline says."""
+
+    names: Timeline
+    #: Behind it.
+    place: Place
+    #: The sum of the head of the parent's that it continues.
+    before: bytes
+    parent: int
+    created: float
+    why: str
+
+
+def begin(store: Store, database: Database, number: int, why: str,
+          fork: Place | None = None) -> bytes:
+    """Put the `begin` of a timeline, and return its bytes; Exists.
+
+    `fork`: where it leaves its parent, which is the timeline before it."""
+    at = fork or Place(0, 0, heads.NO_SUM, z64, z64)
+    body = bodies.document({
+        'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
+        'parent': number - 1 if fork else _NO_PARENT, 'sequence': at.sequence,
+        'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex()})
+    data = head_of(BEGIN, body, before=at.sum).pack() + body
+    store.create(database.timeline(number).begin, data)
+    return data
+
+
+def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
+    """The head of a document."""
+    return Head(kind, heads.WHOLE, 0, len(body),
+                hashlib.sha256(body).digest(), before=before)
+
+
+def read_begin(store: Store, database: Database, number: int) -> Begin:
+    names = database.timeline(number)
+    head, pieces = content.get(store, database, names.begin, (BEGIN,))
+    try:
+        found = bodies.read_document(content.whole(pieces), _FIELDS)
+        tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
+        if (found['sequence'] < 0 or found['position'] < 0
+                or not _NO_PARENT <= found['parent'] < number):
+            raise Damaged('it begins nowhere')
+    except Damaged as error:
+        raise Damaged(f'{names.begin}: {error}') from None
+    return Begin(
+        names, Place(found['sequence'], found['position'], head.sum, tid, oid),
+        head.before, found['parent'], found['created'], found['why'])
+
+
+def newest(store: Store, database: Database) -> int:
+    """The number of the newest timeline; 0: there is none."""
+    number = 0
+    while _is_there(store, database.timeline(number + 1).begin):
+        number += 1
+    return number
+
+
+def _is_there(store: Store, key: str) -> bool:
+    try:
+        store.front(key, 1)
+    except Missing:
+        return False
+    return True
+
+
+def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
+    """What the heartbeat says; None: there is none.  It may be old, and
+    nothing is lost if it is damaged."""
+    try:
+        return bodies.read_document(content.whole(content.opened(
+            store, names.database, names.heartbeat, store.get(names.heartbeat),
+            (HEARTBEAT,))[1]), _OF_HEARTBEAT)
+    except (Missing, Damaged):
+        return None
+
+
+class History:
+    """A timeline, with what it has of its parents."""
+
+    def __init__(self, store: Store, database: Database, number: int) -> None:
+        self.store = store
+        self.database = database
+        #: From the oldest parent on.
+        self.begins: list[Begin] = []
+        while number != _NO_PARENT:
+            self.begins.insert(0, read_begin(store, database, number))
+            number = self.begins[0].parent
+
+    @property
+    def names(self) -> Timeline:
+        return self.begins[-1].names
+
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        """All objects of the log, with their numbers; Gap."""
+        for begin, child in zip(self.begins, [*self.begins[1:], None]):
+            expected = begin.place.sequence
+            stop = None if child is None else child.place.sequence
+            for entry in self.store.list(begin.names.log):
+                if expected == stop:
+                    break
+                if begin.names.sequence(entry.key) != expected:
+                    raise Gap(f'{begin.names.segment(expected)} is missing')
+                yield expected, entry
+                expected += 1
+            if stop not in (None, expected):
+                raise Gap(f'{begin.names.segment(expected)} is missing')
+
+    def last(self) -> tuple[int, Entry] | None:
+        """The last object of the log; the others are not read."""
+        last = None
+        for last in self.entries():
+            pass
+        return last
+
+    def names_of(self, sequence: int) -> Timeline:
+        """The names of the timeline that has the object of this number."""
+        return next(begin.names for begin in reversed(self.begins)
+                    if begin.place.sequence <= sequence)
+
+
+class Chain:
+    """Follows the heads of a history, from its begin on; Damaged where one
+    does not continue it."""
+
+    def __init__(self, history: History) -> None:
+        self.place, *self._forks = (each.place for each in history.begins)
+        self._befores = [each.before for each in history.begins[1:]]
+
+    def add(self, head: Head, sequence: int, key: str) -> None:
+        self.enter(sequence)
+        if sequence != self.place.sequence:
+            raise Gap(f'{key} is not the next object')
+        self.place = self.place.behind(head, key)
+
+    def enter(self, sequence: int) -> None:
+        """Go on in the timelines that fork before the object of this
+        number."""
+        while self._forks and self._forks[0].sequence <= sequence:
+            fork, before = self._forks.pop(0), self._befores.pop(0)
+            if before != self.place.sum or fork._replace(
+                    sum=before) != self.place:
+                raise Damaged('a timeline does not begin where it leaves its'
+                              ' parent')
+            self.place = fork
