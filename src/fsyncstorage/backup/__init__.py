@@ -3,6 +3,14 @@
 - store         what a store can do, and its errors
 - directory     a store in a directory
 - objectstore   a store of S3, GCS or Azure
+- layout        the names of all objects in a store
+- head          the head that every object begins with
+- bodies        manifests, lists of blobs, documents
+- content       puts what may be too large for one object, and reads it
+- timeline      one history in a store, in its order
+- prefix        the durable prefix of a Data.fs that a server has open
+- segment       what is shipped next: whole transactions, and their blobs
+- uploader      ships one segment after the other
 
 docs/internals/backup.rst has the layout, the orders, and their reasons.
 """
