@@ -62,7 +62,6 @@ class WhatIsShipped(Shipped):
 
     def test_segments_end_with_transactions(self):
         self.patch(content, PART=1000)
-        self.patch(segment, PART=1000)
         sizes = [10, 300, 300, 300, 5000, 10, 900, 900]
         for size in sizes:
             commit(self.storage, {len(sizes): bytes(size)}, {

@@ -10,6 +10,10 @@
 - timeline      one history in a store, in its order
 - prefix        the durable prefix of a Data.fs that a server has open
 - segment       what is shipped next: whole transactions, and their blobs
+- ahead         reads several objects at a time, in their order
+- points        a time, or a tid, that an operator names
+- restore       makes a Data.fs and its blobs again
+- verification  is all there, and is it what was shipped?
 - uploader      ships one segment after the other
 
 docs/internals/backup.rst has the layout, the orders, and their reasons.

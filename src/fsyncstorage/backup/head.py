@@ -81,6 +81,10 @@ class Head(NamedTuple):
         """How many plain bytes there are."""
         return self.end - self.start
 
+    @property
+    def has_blobs(self) -> bool:
+        return self.blobs != NO_SUM
+
     def pack(self) -> bytes:
         fields = _FIELDS.pack(
             MAGIC, VERSION, self.kind, self.form, 0, 0, b'', self.start,

@@ -12,7 +12,7 @@ from ..format.classes import is_of_blob
 from ..format.scan import RECORD_HEADER
 from ..format.seal import UnknownVersion
 from ..format.window import Window
-from .content import PART
+from . import content
 from .timeline import Place
 
 MAGICS = b'FS21', b'FS30'
@@ -49,7 +49,7 @@ def next_segment(window: Window, place: Place) -> Segment | None:
             found = scan.read_transaction(window, at, found)
             if found.tid <= tid:
                 raise NotShipped(f'transaction at {at}: {scan.DOES_NOT_RISE}')
-            if found.end - place.position > PART and tid != place.tid:
+            if found.end - place.position > content.PART and tid != place.tid:
                 break
             for record in found.records:
                 oid = max(oid, record.oid)

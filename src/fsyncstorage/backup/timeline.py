@@ -11,6 +11,7 @@ A `Place` is a link of that chain: it says what the next head has to say.
 import hashlib
 import secrets
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
@@ -20,9 +21,12 @@ from ZODB.utils import z64
 from . import bodies
 from . import content
 from . import head as heads
+from .bodies import ListedBlob
 from .head import BEGIN
+from .head import BLOB
 from .head import END
 from .head import HEARTBEAT
+from .head import LIST
 from .head import SEGMENT
 from .head import Damaged
 from .head import Head
@@ -175,20 +179,30 @@ class History:
     def names(self) -> Timeline:
         return self.begins[-1].names
 
-    def entries(self) -> Iterator[tuple[int, Entry]]:
-        """All objects of the log, with their numbers; Gap."""
+    def entries(self, tell: Callable[[Damaged], object] | None = None
+                ) -> Iterator[tuple[int, Entry]]:
+        """All objects of the log, with their numbers.
+
+        What is missing, or is no object of a log, is an error; with `tell`,
+        that is called, and the others follow."""
+        tell = tell or _raised
         for begin, child in zip(self.begins, [*self.begins[1:], None]):
             expected = begin.place.sequence
             stop = None if child is None else child.place.sequence
             for entry in self.store.list(begin.names.log):
-                if expected == stop:
+                try:
+                    sequence = begin.names.sequence(entry.key)
+                except Damaged as error:
+                    tell(error)
+                    continue
+                if stop is not None and sequence >= stop:
                     break
-                if begin.names.sequence(entry.key) != expected:
-                    raise Gap(f'{begin.names.segment(expected)} is missing')
-                yield expected, entry
-                expected += 1
+                if sequence != expected:
+                    tell(_gap(begin.names, expected, sequence))
+                yield sequence, entry
+                expected = sequence + 1
             if stop not in (None, expected):
-                raise Gap(f'{begin.names.segment(expected)} is missing')
+                tell(_gap(begin.names, expected, stop))
 
     def last(self) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
@@ -197,10 +211,40 @@ class History:
             pass
         return last
 
+    def blob_list(self, sequence: int, segment: Head) -> list[ListedBlob]:
+        """The blobs that a segment names."""
+        key = self.names_of(sequence).blob_list(sequence, segment.blobs)
+        head, pieces = content.get(self.store, self.database, key, (LIST,))
+        try:
+            if head.plain != segment.blobs:
+                raise Damaged('it is another list than its segment says')
+            return bodies.read_blob_list(content.whole(pieces))
+        except Damaged as error:
+            raise Damaged(f'{key}: {error}') from None
+
+    def blob(self, blob: ListedBlob) -> Iterator[bytes]:
+        """The content of a blob, in pieces."""
+        key = self.database.blob(blob.oid, blob.tid, blob.sum)
+        head, pieces = content.get(self.store, self.database, key, (BLOB,))
+        if (head.plain, head.length) != (blob.sum, blob.size):
+            raise Damaged(f'{key}: it is another blob than its list says')
+        return pieces
+
     def names_of(self, sequence: int) -> Timeline:
         """The names of the timeline that has the object of this number."""
         return next(begin.names for begin in reversed(self.begins)
                     if begin.place.sequence <= sequence)
+
+
+def _raised(error: Damaged) -> None:
+    raise error
+
+
+def _gap(names: Timeline, first: int, behind: int) -> Gap:
+    last = behind - 1
+    return Gap(f'{names.segment(first)} is missing' if first == last else
+               f'{names.segment(first)} is missing, and all up to'
+               f' {names.segment(last)}')
 
 
 class Chain:
@@ -208,22 +252,29 @@ class Chain:
     does not continue it."""
 
     def __init__(self, history: History) -> None:
-        self.place, *self._forks = (each.place for each in history.begins)
-        self._befores = [each.before for each in history.begins[1:]]
+        first, *self._forks = history.begins
+        self.place = first.place
+        self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:
-        self.enter(sequence)
+        self._enter(sequence, key)
+        if self._has_ended:
+            raise Damaged(f'{key}: it is behind the end of its timeline')
         if sequence != self.place.sequence:
             raise Gap(f'{key} is not the next object')
         self.place = self.place.behind(head, key)
+        self._has_ended = head.kind == END
 
-    def enter(self, sequence: int) -> None:
+    def go_on_behind(self, head: Head, sequence: int) -> None:
+        """After damage: take this one as it is."""
+        self.place = place_behind(head, sequence)
+
+    def _enter(self, sequence: int, key: str) -> None:
         """Go on in the timelines that fork before the object of this
         number."""
-        while self._forks and self._forks[0].sequence <= sequence:
-            fork, before = self._forks.pop(0), self._befores.pop(0)
-            if before != self.place.sum or fork._replace(
-                    sum=before) != self.place:
-                raise Damaged('a timeline does not begin where it leaves its'
-                              ' parent')
-            self.place = fork
+        while self._forks and self._forks[0].place.sequence <= sequence:
+            fork = self._forks.pop(0)
+            before, self.place = self.place, fork.place
+            if fork.place._replace(sum=fork.before) != before:
+                raise Damaged(f'{key}: its timeline does not begin where it'
+                              ' leaves its parent')
