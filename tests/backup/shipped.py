@@ -43,9 +43,9 @@ class Shipped(TestCase):
 
     def uploader(self, name='Data.fs', new_timeline=None, start=True):
         made = Uploader(self.store, DATABASE, DurablePrefix(
-            self.path(name), self.path(f'{name}.blobs')))
+            self.path(name), self.path(f'{name}.blobs')), new_timeline)
         if start:
-            made.start(new_timeline)
+            made.start()
         return made
 
     def commit_blob(self, number, content, storage=None):

@@ -15,6 +15,8 @@
 - restore       makes a Data.fs and its blobs again
 - verification  is all there, and is it what was shipped?
 - uploader      ships one segment after the other
+- running       ships until it is told to end
+- commandline   the command `fsync-backup`
 
 docs/internals/backup.rst has the layout, the orders, and their reasons.
 """

@@ -51,7 +51,8 @@ def restore(history: History, path: str, blob_dir: str | None,
             target: bytes | None = None,
             tell: Callable[[int], object] = lambda position: None) -> Restored:
     """Restore up to the last transaction, or up to the target, which is a tid;
-    NotRestored.  `tell` is called with the position that is reached."""
+    NotRestored, Damaged.  `tell` is called with the position that is
+    reached."""
     with contextlib.ExitStack() as undo:
         made = _Restore(history, path, blob_dir, target, tell, undo)
         found = made.run()
@@ -100,7 +101,7 @@ class _Restore:
                 if self._target is not None and head.tid >= self._target:
                     break
         except Damaged as error:
-            raise NotRestored(self._with_a_way_out(str(error))) from None
+            raise Damaged(self._with_a_way_out(str(error))) from None
         if not self._tid:
             raise NotRestored(
                 'nothing was shipped yet' if self._target is None else

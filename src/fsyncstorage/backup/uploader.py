@@ -54,25 +54,33 @@ class Stopped(Exception):
 class Uploader:
 
     def __init__(self, store: Store, database: Database,
-                 prefix: DurablePrefix) -> None:
+                 prefix: DurablePrefix,
+                 new_timeline: str | None = None) -> None:
+        """`new_timeline`: why to begin one in the place of going on."""
         self._store = store
         self._database = database
         self._prefix = prefix
+        self._new_timeline = new_timeline
         #: How many blobs were missing when they should be shipped.
         self.missing = 0
 
     # The begin
 
-    def start(self, new_timeline: str | None = None) -> None:
-        """Go on with the newest timeline, or begin one: the first, or, with a
-        reason, another."""
+    def __str__(self) -> str:
+        return f'{self._prefix.path} to {self._store.name}'
+
+    def start(self) -> None:
+        """Go on with the newest timeline, or begin one."""
         self._prefix.refresh()
         number = timeline.newest(self._store, self._database)
-        if not number:
-            number = self._begin(1, new_timeline or 'the first')
-        elif new_timeline is not None:
-            fork = self._fork(number)
-            number = self._begin(number + 1, new_timeline, fork)
+        if not number or self._new_timeline is not None:
+            fork = self._fork(number) if number else None
+            number += 1
+            # Exists: another uploader begins it, too.  Bytes will settle it.
+            with contextlib.suppress(Exists):
+                timeline.begin(self._store, self._database, number,
+                               self._new_timeline or 'the first', fork)
+            self._new_timeline = None
         self._history = History(self._store, self._database, number)
         self._names = self._history.names
         self._probe()
@@ -82,13 +90,6 @@ class Uploader:
             sequence, head = self._last
             self.place = timeline.place_behind(head, sequence)
         self._agree()
-
-    def _begin(self, number: int, why: str,
-               fork: timeline.Place | None = None) -> int:
-        # Exists: another uploader begins it, too.  Bytes will settle it.
-        with contextlib.suppress(Exists):
-            timeline.begin(self._store, self._database, number, why, fork)
-        return number
 
     def _probe(self) -> None:
         """Refuse a store that overwrites: nothing would keep two writers
