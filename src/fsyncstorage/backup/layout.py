@@ -1,11 +1,11 @@
 """The names of all objects in a store.
 
-    <database>/t<timeline>/begin
-    <database>/t<timeline>/log/<sequence>
-    <database>/t<timeline>/lists/<sequence>-<sha256>
-    <database>/t<timeline>/heartbeat
-    <database>/parts/<sha256>
-    <database>/blobs/<oid>/<tid>-<sha256>
+    DATABASE/tTIMELINE/begin
+    DATABASE/tTIMELINE/log/SEQUENCE
+    DATABASE/tTIMELINE/lists/SEQUENCE-SHA256
+    DATABASE/tTIMELINE/heartbeat
+    DATABASE/parts/SHA256
+    DATABASE/blobs/OID/TID-SHA256
 
 Numbers have leading zeros: so the order of names is that of numbers.
 """
