@@ -1,9 +1,11 @@
 """A storage that hands out its file, and an uploader beside it."""
 
+import os
 import unittest
 
 from ZODB.blob import is_blob_record
 
+from fsyncstorage import datafile
 from fsyncstorage.backup.layout import Database
 from fsyncstorage.backup.prefix import DurablePrefix
 from fsyncstorage.backup.uploader import Uploader
@@ -19,6 +21,37 @@ RECORD = b'\x80\x03cZODB.blob\nBlob\nq\x01.\x80\x03N.'
 assert is_blob_record(RECORD)
 
 DATABASE = Database('main')
+
+
+def operations(case):
+    """What is done to the disk from now on, by names of files without their
+    directories, as far as it is about what is durable."""
+    log = []
+
+    class Recorded(datafile.Disk):
+
+        def sync(self, fd):
+            log.append(f'sync {_name(os.readlink(f"/dev/fd/{fd}"))}')
+            super().sync(fd)
+
+        def link(self, source, target):
+            log.append(f'link {_name(target)}')
+            super().link(source, target)
+
+        def replace(self, source, target):
+            log.append(f'replace {_name(target)}')
+            os.rename(source, target)
+
+        def sync_directory(self, path, opener=None):
+            log.append(f'names in {_name(path)}')
+            super().sync_directory(path, opener)
+
+    case.patch(datafile, disk=Recorded())
+    return log
+
+
+def _name(path):
+    return os.path.basename(path.rstrip('/'))
 
 
 @unittest.skipUnless(objectmap.is_possible(), 'needs sealed memory')

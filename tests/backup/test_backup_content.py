@@ -91,9 +91,8 @@ class Contents(TestCase):
                     flipped = bytearray(data)
                     flipped[at] ^= 1
                     self.store.objects[key] = bytes(flipped)
-                    with self.assertRaises(Damaged) as caught:
+                    with self.assertRaisesRegex(Damaged, key):
                         self.get()
-                    self.assertIn('main/', str(caught.exception))
                 self.store.objects[key] = data
 
     def test_what_is_cut_off_is_found(self):

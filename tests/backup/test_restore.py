@@ -1,6 +1,7 @@
 """What was shipped is restored and verified: all of it, up to any point, or
 not at all."""
 
+import hashlib
 import os
 import random
 import unittest
@@ -28,6 +29,7 @@ from ..support import commit
 from ..support import oid
 from .shipped import DATABASE
 from .shipped import Shipped
+from .shipped import operations
 
 
 class Restored(Shipped):
@@ -232,6 +234,20 @@ class NothingIsOverwritten(Restored):
         self.assertEqual(self.is_left(), [])
         self.restore()
 
+    def test_all_is_durable_before_it_has_its_names(self):
+        """First the blobs, then the Data.fs."""
+        log = operations(self)
+        self.restore()
+        root = os.path.basename(self.directory)
+        self.assertEqual(log[-4:], [
+            'replace Restored.fs.blobs', f'names in {root}',
+            'link Restored.fs', f'names in {root}'])
+        self.assertEqual(sum(each.startswith('sync 0x')
+                             for each in log[:-4]), 3)
+        for each in ('sync Restored.fs.part', f'sync {LAYOUT_MARKER}',
+                     'names in Restored.fs.blobs.part', 'names in 0x05'):
+            self.assertIn(each, log[:-4])
+
     def test_a_store_that_goes_away(self):
         calls = iter(range(8))
 
@@ -299,7 +315,7 @@ class Damage(Restored):
             for length in 0, 100, heads.SIZE, len(data) - 1:
                 with self.subTest(key=key, length=length):
                     self.store.objects[key] = data[:length]
-                    self.check(key, is_shallow='/log/' not in key)
+                    self.check(key)
             self.store.objects[key] = data
 
     def test_one_that_is_missing(self):
@@ -310,6 +326,21 @@ class Damage(Restored):
                 data = self.store.objects.pop(key)
                 self.check(key)
                 self.store.objects[key] = data
+
+    def test_a_part(self):
+        self.patch(content, PART=1000)
+        commit(self.storage, {10: bytes(1500)})
+        self.commit_blob(11, bytes(range(256)) * 10)
+        self.uploader().ship()
+        self.assertEqual(self.verify().problems, [])
+        self.assertGreater(len(self.keys('parts/')), 4)
+        for key in self.keys('parts/'):
+            data = self.store.objects[key]
+            self.store.objects[key] = data[:-1]
+            self.check(key)
+            del self.store.objects[key]
+            self.check(key)
+            self.store.objects[key] = data
 
     def test_a_gap(self):
         self.commit_blob(10, b'more')
@@ -343,16 +374,55 @@ class Damage(Restored):
                 self.assertEqual(
                     self.restore(self.tids[2], name).tid, self.tids[2])
 
-    def test_a_transaction_that_is_damaged(self):
-        """By a hostile store, whose sums are right."""
+    # By a hostile store, whose sums are right
+
+    def change_last(self, change=lambda body: body, **changes):
         key = DATABASE.timeline(1).segment(1)
         data = self.store.objects[key]
-        head = heads.unpack(data, (heads.SEGMENT,))
-        body = data[heads.SIZE:].replace(b'data 4', b'DATA 4')
-        self.assertNotEqual(body, data[heads.SIZE:])
-        self.store.objects[key] = head._replace(plain=content.sum_of(
-            lambda at, length: body[at:at + length], len(body))).pack() + body
+        body = change(data[heads.SIZE:])
+        head = heads.unpack(data, (heads.SEGMENT,))._replace(
+            plain=hashlib.sha256(body).digest(), **changes)
+        self.store.objects[key] = head.pack() + body
+        return head
+
+    def test_a_transaction_that_is_damaged(self):
+        self.change_last(lambda body: body.replace(b'data 4', b'DATA 4'))
         with self.assertRaisesRegex(heads.Damaged, 'checksum'):
+            self.restore()
+
+    def test_a_tid_that_is_not_the_last_one(self):
+        self.change_last(tid=self.tids[4])
+        with self.assertRaisesRegex(heads.Damaged, 'does not rise'):
+            self.restore()
+
+    def test_a_segment_that_is_longer_than_its_head_says(self):
+        self.change_last(lambda body: body + b'x')
+        for is_deep in False, True:
+            self.assertTrue(self.verify(is_deep).problems)
+        with self.assertRaisesRegex(heads.Damaged, 'its head'):
+            self.restore()
+
+    def test_a_list_that_is_not_its_segments(self):
+        one, two = self.keys('t000001/lists/')
+        self.store.objects[two] = self.store.objects[one]
+        with self.assertRaisesRegex(heads.Damaged, 'another list'):
+            self.restore()
+        self.assertTrue(self.verify().problems)
+
+    def test_a_segment_behind_the_end(self):
+        names, place = DATABASE.timeline(1), self.uploader().place
+        body = bodies.document({})
+        end = timeline.head_of(heads.END, body, place.sum)
+        self.store.objects[names.segment(2)] = end.pack() + body
+        commit(self.storage, {8: b'data'})
+        data = self.content_of_file()[place.position:]
+        self.store.objects[names.segment(3)] = heads.Head(
+            heads.SEGMENT, heads.WHOLE, place.position,
+            place.position + len(data), hashlib.sha256(data).digest(),
+            tid=self.storage.lastTransaction(), oid=oid(8),
+            before=end.sum).pack() + data
+        self.assertRegex(self.verify().problems[0], 'behind the end')
+        with self.assertRaisesRegex(heads.Damaged, 'behind the end'):
             self.restore()
 
 

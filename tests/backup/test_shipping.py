@@ -25,6 +25,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from .shipped import DATABASE
+from .shipped import RECORD
 from .shipped import Shipped
 
 
@@ -59,6 +60,25 @@ class WhatIsShipped(Shipped):
         storage = self.handed_out('Other.fs', durability='none')
         commit(storage, {0: b'data'})
         self.assertFalse(self.uploader('Other.fs').ship())
+
+    def test_only_what_is_published(self):
+        """`f` is called when the transaction is durable."""
+        commit(self.storage, {0: b'data'})
+        uploader = self.uploader()
+        uploader.ship()
+        before = uploader.place
+        commit(self.storage, {1: b'data'}, f=lambda tid: uploader.ship())
+        self.assertEqual(uploader.place, before)
+        self.assertTrue(uploader.ship())
+
+    def test_tids_rise_over_segments(self):
+        uploader = self.uploader()
+        commit(self.storage, {0: b'data'})
+        file = uploader._prefix.file
+        with self.assertRaisesRegex(NotShipped, 'does not rise'):
+            segment.next_segment(
+                segment.Window(file.read, file.end),
+                uploader.place._replace(tid=b'\xff' * 8))
 
     def test_segments_end_with_transactions(self):
         self.patch(content, PART=1000)
@@ -135,7 +155,7 @@ class Blobs(Shipped):
         first = self.commit_blob(1, b'one')
         transaction = begin(self.storage)
         self.store_blob(self.storage, transaction, 1, b'two', serial=first,
-                        record=b'\x80\x03cZODB.blob\nBlob\nq\x01.\x80\x03N.')
+                        record=RECORD)
         self.storage.tpc_vote(transaction)
         self.storage.tpc_finish(transaction)
         undone = self.storage.undoLog(0, 1)[0]['id']
@@ -158,6 +178,42 @@ class Blobs(Shipped):
         self.assertIn(tid.hex(), logs.output[0])
         self.assertEqual(uploader.missing, 1)
         self.assertEqual(len(self.keys('blobs/')), 1)
+
+    def test_of_a_wrapper_that_encrypts(self):
+        """Its records may be of blobs, or not: files are shipped."""
+        transaction = begin(self.storage)
+        self.store_blob(self.storage, transaction, 1, record=b'.cfgh')
+        self.storage.store(oid(2), z64, b'.cijk', '', transaction)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        uploader = self.uploader()
+        uploader.ship()
+        self.assertEqual(len(self.keys('blobs/')), 1)
+        self.assertEqual(uploader.missing, 0)
+
+    def test_those_that_a_pack_removes_meanwhile(self):
+        """They are not shipped as missing, and neither is their segment."""
+        first = self.commit_blob(1, b'one')
+        commit(self.storage, {5: bytes(2000)})
+        tid = self.commit_blob(2, b'two')
+        transaction = begin(self.storage)
+        self.store_blob(self.storage, transaction, 2, b'new', serial=tid,
+                        record=RECORD)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.patch(content, PART=1000)
+        uploader = self.uploader()
+
+        def pack(method, key):
+            if key.endswith('/log/000000000001'):
+                self.store.before = lambda method, key: None
+                self.storage.pack(time.time(), None, gc=False)
+
+        self.store.before = pack
+        with self.assertRaisesRegex(Unreachable, 'pack'):
+            uploader.ship()
+        self.assertEqual(len(self.keys('t000001/log/')), 2)
+        self.assertTrue(first)
 
     def test_a_store_that_fails_at_any_call(self):
         """The next round goes on; and whenever there is a segment, its blobs
@@ -403,6 +459,23 @@ class Reachable(Shipped):
         self.storage.close()
         uploader.ship()
         self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def test_another_file_has_its_name(self):
+        """What was committed in the old one is shipped; but nobody is told
+        that all is well."""
+        uploader = self.uploader()
+        commit(self.storage, {0: b'data'})
+        shutil.copyfile(self.path(), self.path('Copy.fs'))
+        os.rename(self.path('Copy.fs'), self.path())
+        with self.assertRaisesRegex(Unreachable, 'another file'):
+            self.uploader()
+        self.end_handing_out()
+        self.storage.close()
+        uploader.ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+        with self.assertRaises(Unreachable):
+            uploader.beat()
+        self.assertEqual(self.keys('t000001/heartbeat'), [])
 
     def test_a_server_that_is_started_again(self):
         uploader = self.uploader()

@@ -117,7 +117,10 @@ def _parts(store: Store, database: Database, key: str,
            parts: list[bodies.Part]) -> Iterator[bytes]:
     for part in parts:
         name = database.part(part.sum)
-        data = got(store, name)
+        try:
+            data = got(store, name)
+        except Damaged as error:
+            raise Damaged(f'{error}, and is a part of {key}') from None
         if hashlib.sha256(data).digest() != part.sum:
             raise Damaged(f'{name}, a part of {key}, does not fit the sum that'
                           ' is its name')

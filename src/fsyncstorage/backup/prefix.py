@@ -97,7 +97,8 @@ class DurablePrefix:
     def refresh(self) -> bool:
         """Is there another file, or another map, than before?
 
-        While the server is away, what it has handed over serves.
+        While the server is away, what it has handed over serves: all that is
+        durable there was committed.
         """
         before, found = self._handed, self._current_socket()
         if before is not None and not before.is_retired and found in (
@@ -106,11 +107,16 @@ class DurablePrefix:
         try:
             self._handed = self._ask()
         except Unreachable:
-            if before is None or not before.has_its_name:
+            if before is None:
                 raise
             return False
         self._socket = found
         return True
+
+    def check(self) -> None:
+        """Unreachable, if nothing more will come of this file: its server has
+        gone, or another file has its name."""
+        self._ask()
 
     def _current_socket(self) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):

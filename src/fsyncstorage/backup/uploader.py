@@ -207,14 +207,14 @@ class Uploader:
 
     def _sums(self, segment: Segment) -> list[ListedBlob]:
         """Those that the segment names, with their sums."""
-        file = self._prefix.file
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = [*pool.map(self._summed, segment.blobs)]
             found += [blob for blob in pool.map(self._summed, segment.perhaps)
                       if blob.size is not None]
         missing = [blob for blob in found if blob.size is None]
-        if missing and file.is_retired:
-            raise Unreachable('the file may be packed, which removes blobs')
+        if missing and not self._prefix.file.has_its_name:
+            raise Unreachable('a pack has replaced the file, and may have'
+                              ' removed these blobs')
         if missing:
             self.missing += len(missing)
             logger.warning(
@@ -271,8 +271,9 @@ class Uploader:
     # The heartbeat
 
     def beat(self) -> None:
-        """Say that this uploader is there; Stopped, if another one is
-        ahead."""
+        """Say that this uploader is there, and the server, too; Stopped, if
+        another uploader is ahead."""
+        self._prefix.check()
         with contextlib.suppress(Missing):
             while True:
                 self._settle()
