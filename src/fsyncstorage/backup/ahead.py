@@ -1,7 +1,7 @@
 """Reads several objects at a time, and gives them in their order.
 
-A store that answers after 30 ms would need 43 minutes for the segments of a
-day, one after the other.
+A day has 86,400 segments at most.  From a store that answers after 30 ms, they
+take 43 minutes one after the other; 32 at a time, they take less than two.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from typing import TypeVar
 Item = TypeVar('Item')
 Result = TypeVar('Result')
 
-AT_ONCE = 16
+AT_ONCE = 32
 #: So many bytes may be in memory: of what is read, and waits for its turn.
 MOST_BYTES = 128 << 20
 

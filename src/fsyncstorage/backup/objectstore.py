@@ -9,6 +9,7 @@ the system, if there is one.
 
 import contextlib
 import datetime
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +25,8 @@ SCHEMES = 's3', 'gs', 'az'
 
 #: A large object on a slow line needs its time.
 _CLIENT = {'timeout': '600s', 'connect_timeout': '10s'}
+#: obstore's own name: "true" where a store of one's own speaks plain HTTP.
+_ALLOW_HTTP = 'AWS_ALLOW_HTTP'
 _RETRIES = {'max_retries': 4, 'retry_timeout': datetime.timedelta(minutes=1)}
 # The reason of the system, deep in an error.
 _REASON = re.compile(r'message: "([^"\n]{1,100})"')
@@ -37,9 +40,12 @@ def opened(url: str, **options: Any) -> 'ObjectStore':
     except ImportError:
         raise StoreError(f'{url} needs obstore: install'
                          ' fsyncstorage[backup]') from None
+    client = {**_CLIENT, **options.pop('client_options', {})}
+    if os.environ.get(_ALLOW_HTTP) == 'true':
+        client['allow_http'] = True
     with _errors(url):
         made: Any = store.from_url(
-            url, client_options=_CLIENT | options.pop('client_options', {}),
+            url, client_options=client,
             retry_config=options.pop('retry_config', _RETRIES), **options)
         return ObjectStore(made, url)
 
