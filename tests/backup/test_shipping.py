@@ -414,6 +414,23 @@ class Fence(Shipped):
             self.content_of_file('Copy.fs'),
             self.content_of_file()[:fork.position] + self.content_of_log(2))
 
+    def test_a_new_timeline_of_a_file_that_differs_early(self):
+        """What is equal behind the difference does not count."""
+        uploader = self.uploader()
+        uploader.ship()
+        commit(self.storage, {7: b'later'})
+        uploader.ship()
+        self.copy()
+        first = DATABASE.timeline(1).segment(0)
+        head = heads.unpack(self.store.objects[first], (heads.SEGMENT,))
+        self.uploader('Copy.fs')
+        changed = head._replace(plain=bytes(32))
+        self.store.objects[first] = (
+            changed.pack() + self.store.objects[first][heads.SIZE:])
+        self.uploader('Copy.fs', new_timeline='a test').ship()
+        begin = timeline.read_begin(self.store, DATABASE, 2)
+        self.assertEqual((begin.parent, begin.place.position), (0, 0))
+
     def test_a_new_timeline_of_another_file(self):
         self.uploader().ship()
         other = self.handed_out('Other.fs')

@@ -154,6 +154,16 @@ class InDirectory(Contract, TestCase):
         self.assertEqual(self.keys('a'), [])
         self.assertEqual(os.listdir(self.path(NEW)), [])
 
+    def test_what_a_killed_writer_left_is_removed(self):
+        """What was begun lately may be another writer's."""
+        self.store.create('a/1', b'one')
+        for name in 'old', 'young':
+            with open(self.path(f'{NEW}/{name}'), 'x'):
+                pass
+        os.utime(self.path(f'{NEW}/old'), (0, 0))
+        self.made().create('a/2', b'two')
+        self.assertEqual(os.listdir(self.path(NEW)), ['young'])
+
     def test_a_directory_is_not_made(self):
         with self.assertRaisesRegex(StoreError, 'no directory'):
             Directory(self.path('mounted'))

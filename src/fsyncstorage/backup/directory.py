@@ -6,13 +6,15 @@ the object was there already: a writer that was killed may have come no
 further.  So what `create` or `list` has said survives a power cut, and an
 object that has its key is whole.
 
-What is written under a name of its own and then abandoned stays in `.new`.
+What a writer leaves under names of its own when it is killed is removed by a
+later one.
 """
 
 import contextlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 
 from .. import datafile
@@ -27,6 +29,8 @@ from .store import TooLarge
 NEW = '.new'
 #: A backup has all that the database has: it is for its owner alone.
 MODE = 0o600
+#: Nobody writes one object for so long (seconds).
+ABANDONED = 3600
 # So many directories are remembered as durable.
 _MOST_REMEMBERED = 10_000
 
@@ -43,6 +47,7 @@ class Directory:
                              ' where there is none')
         #: Directories whose names are durable.
         self._durable = {self._root}
+        self._was_tidied = False
 
     def create(self, key: str, data: bytes) -> None:
         with self._errors(key):
@@ -114,6 +119,9 @@ class Directory:
         directory = os.path.join(self._root, NEW)
         with contextlib.suppress(FileExistsError):
             datafile.disk.make_directory(directory)
+        if not self._was_tidied:
+            self._was_tidied = True
+            _remove_abandoned(directory)
         path = os.path.join(directory, secrets.token_hex(8))
         try:
             with datafile.open_new(path, MODE) as file:
@@ -154,3 +162,12 @@ class Directory:
                 with contextlib.suppress(FileNotFoundError):  # just removed
                     status = os.lstat(os.path.join(path, name))
                     yield Entry(key, status.st_size, status.st_mtime)
+
+
+def _remove_abandoned(directory: str) -> None:
+    limit = time.time() - ABANDONED
+    with os.scandir(directory) as found:
+        for each in found:
+            with contextlib.suppress(FileNotFoundError):  # by another one
+                if each.stat(follow_symlinks=False).st_mtime < limit:
+                    datafile.disk.remove(each.path)

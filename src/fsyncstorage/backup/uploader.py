@@ -22,6 +22,7 @@ from . import bodies
 from . import content
 from . import head as heads
 from . import timeline
+from .ahead import read_ahead
 from .bodies import ListedBlob
 from .head import BLOB
 from .head import END
@@ -114,16 +115,18 @@ class Uploader:
         return sequence, head
 
     def _fork(self, number: int) -> timeline.Place | None:
-        """Behind the last segment that is equal to the bytes of the file.
-        None: there is none."""
+        """Behind the last segment up to which the file has the same bytes.
+        None: it has not even those of the first one."""
         history = History(self._store, self._database, number)
-        last = history.last()
-        for sequence in range(last[0] if last else -1, -1, -1):
-            key = history.names_of(sequence).segment(sequence)
-            head = self._head(key)
-            if head.kind == SEGMENT and self._has(head):
-                return timeline.place_behind(head, sequence)
-        return None
+        chain, fork = timeline.Chain(history), None
+        for (sequence, entry), head in read_ahead(
+                history.entries(), lambda item: heads.SIZE,
+                lambda item: self._head(item[1].key)):
+            chain.add(head, sequence, entry.key)
+            if head.kind == END or not self._has(head):
+                break
+            fork = chain.place
+        return fork
 
     # The fence
 
