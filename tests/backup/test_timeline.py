@@ -164,7 +164,8 @@ class Timelines(unittest.TestCase):
                 'sequence': 0, 'position': 0, 'tid': '0' * 16, 'oid': '0' * 16}
         for changes in (
                 {'parent': 1}, {'parent': -1}, {'sequence': -1}, {'tid': ''},
-                {'position': -1}, {'created': None}):
+                {'position': -1}, {'created': None}, {'sequence': 1},
+                {'position': 1}):
             body = bodies.document({**good, **changes})
             self.store.objects[key] = timeline.head_of(
                 heads.BEGIN, body).pack() + body

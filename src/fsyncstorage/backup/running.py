@@ -50,7 +50,10 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
             if trouble is not type(error):
                 logger.warning('%s: nothing is shipped now: %s', uploader,
                                error)
-            trouble, pause = type(error), min(2 * pause, LONGEST_PERIOD)
+            trouble = type(error)
+            # To ask for a server costs nothing; it may be back at once.
+            pause = (PERIOD if isinstance(error, Unreachable)
+                     else min(2 * pause, LONGEST_PERIOD))
         else:
             if trouble is not None:
                 logger.info('%s: it works again', uploader)

@@ -126,8 +126,9 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     try:
         found = bodies.read_document(content.whole(pieces), _FIELDS)
         tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
-        if (found['sequence'] < 0 or found['position'] < 0
-                or not _NO_PARENT <= found['parent'] < number):
+        starts = found['sequence'], found['position']
+        if (min(starts) < 0 or not _NO_PARENT <= found['parent'] < number
+                or found['parent'] == _NO_PARENT and any(starts)):
             raise Damaged('it begins nowhere')
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None

@@ -10,11 +10,11 @@ docs/internals/backup.rst says in which order things are put, and why.
 """
 
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from .. import datafile
 from ..format.window import Window
@@ -184,27 +184,27 @@ class Uploader:
         return self.place != before
 
     def _ship(self, segment: Segment) -> None:
+        file, sequence = self._prefix.file, self.place.sequence
+        key = self._names.segment(sequence)
         blobs = self._sums(segment)
+
+        def read(at: int, length: int) -> bytes:
+            return file.read(length, segment.start + at)
+
         head = Head(
             SEGMENT, heads.WHOLE, segment.start, segment.end,
-            content.sum_of(partial(self._of, segment), segment.end
-                           - segment.start),
-            tid=segment.tid, oid=segment.oid, before=self.place.sum)
+            content.sum_of(read, segment.end - segment.start), tid=segment.tid,
+            oid=segment.oid, before=self.place.sum)
+        if blobs:
+            head = head._replace(blobs=self._put_blobs(blobs))
         try:
-            if blobs:
-                head = head._replace(blobs=self._put_blobs(blobs))
-            sequence = self.place.sequence
-            key = self._names.segment(sequence)
-            head = content.put(self._store, self._database, key, head,
-                               partial(self._of, segment))
+            head = content.put(
+                self._store, self._database, key, head, read)
         except Exists:
             self._settle()
         else:
             self._last = sequence, head
             self.place = self.place.behind(head, key)
-
-    def _of(self, segment: Segment, at: int, length: int) -> bytes:
-        return self._prefix.file.read(length, segment.start + at)
 
     # Blobs
 
@@ -248,13 +248,13 @@ class Uploader:
     def _put_blobs(self, blobs: list[ListedBlob]) -> bytes:
         """First the list, which claims them; return its sum."""
         body = bodies.blob_list(blobs)
-        sum = content.sum_of(partial(_sliced, body), len(body))
+        sum = hashlib.sha256(body).digest()
         with contextlib.suppress(Exists):
             content.put(
                 self._store, self._database,
                 self._names.blob_list(self.place.sequence, sum),
                 Head(LIST, heads.WHOLE, 0, len(body), sum),
-                partial(_sliced, body))
+                content.of_bytes(body))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for _ in pool.map(self._put_blob, blobs):
                 pass
@@ -295,7 +295,3 @@ class Uploader:
                 f'{self._names.heartbeat} tells of {found["sequence"]:,}'
                 f' objects in the log, and {self.place.sequence:,} are there:'
                 ' the store has lost some')
-
-
-def _sliced(body: bytes, at: int, length: int) -> bytes:
-    return body[at:at + length]

@@ -1,8 +1,8 @@
 """Is all of a timeline in the store, and is it what was shipped?
 
-The heads are read, and the chain is followed; the sizes of objects, lists,
-blobs and parts are compared with what names them.  A *deep* verification reads
-every byte, and compares it with its sum.
+All heads are read, and the chain is followed; the sizes of objects and parts
+are compared with what names them.  A *deep* verification reads every byte, and
+compares it with its sum.
 
 What is wrong is noted, and the rest is verified all the same.
 """
@@ -102,53 +102,60 @@ class _Verification:
         found.first = found.first or head.tid
         found.last = head.tid
 
-    # In a thread
+    # In threads
 
     def _head(self, item: tuple[int, Entry]) -> Head | Damaged:
-        """Of a segment; what it is the head of is verified, too."""
-        _, entry = item
+        """Of an object of the log, or what is wrong with it."""
         try:
-            return self._verified(entry.key, entry.size, timeline.IN_LOG)
+            return self._verified(item[1].key, item[1].size, timeline.IN_LOG)
         except Damaged as error:
             return error
 
+    def _blob(self, blob: ListedBlob) -> Damaged | None:
+        """What is wrong with a blob."""
+        key = self._history.database.blob(blob.oid, blob.tid, blob.sum)
+        try:
+            if self._is_deep:
+                for _ in self._history.blob(blob):
+                    pass
+            else:
+                self._verified(key, self._size_of(key), (heads.BLOB,))
+        except Damaged as error:
+            return error
+        return None
+
     def _verified(self, key: str, size: int, kinds: tuple[bytes, ...]) -> Head:
+        """The head of an object, when all behind it is verified."""
         store, database = self._history.store, self._history.database
         if self._is_deep:
             head, pieces = content.get(store, database, key, kinds)
             for _ in pieces:
                 pass
             return head
-        if not size:
-            raise Damaged(f'{key} is empty')
         try:
-            head = heads.unpack(store.front(key, heads.SIZE), kinds)
+            head = heads.unpack(
+                store.front(key, heads.SIZE) if size else b'', kinds)
+            if head.form == heads.MANIFEST:
+                self._verify_parts(content.got(store, key), head)
+            elif size != heads.SIZE + head.length:
+                raise Damaged(f'it has {size:,} bytes, and its head says'
+                              f' {heads.SIZE + head.length:,}')
         except Damaged as error:
             raise Damaged(f'{key}: {error}') from None
-        if head.form == heads.MANIFEST:
-            self._verify_parts(key, head)
-        elif size != heads.SIZE + head.length:
-            raise Damaged(f'{key}: it has {size:,} bytes, and its head says'
-                          f' {heads.SIZE + head.length:,}')
         return head
 
-    def _verify_parts(self, key: str, head: Head) -> None:
-        body = content.got(self._history.store, key)[heads.SIZE:]
-        try:
-            parts = bodies.read_manifest(body, head.length, content.PART)
-        except Damaged as error:
-            raise Damaged(f'{key}: {error}') from None
-        for part in parts:
-            self._verify_size(self._history.database.part(part.sum),
-                              part.length)
+    def _verify_parts(self, data: bytes, head: Head) -> None:
+        for part in bodies.read_manifest(
+                data[heads.SIZE:], head.length, content.PART):
+            key = self._history.database.part(part.sum)
+            if (found := self._size_of(key)) != part.length:
+                raise Damaged(f'its part {key} has {found:,} bytes in the'
+                              f' place of {part.length:,}')
 
-    def _verify_size(self, key: str, size: int) -> None:
-        found = self._sizes.get(key)
-        if found is None:
+    def _size_of(self, key: str) -> int:
+        if key not in self._sizes:
             raise Damaged(f'{key} is missing')
-        if found != size:
-            raise Damaged(f'{key}: it has {found:,} bytes in the place of'
-                          f' {size:,}')
+        return self._sizes[key]
 
     # Blobs
 
@@ -167,25 +174,3 @@ class _Verification:
                 self._note(wrong)
             self.found.blobs += 1
             self.found.size_of_blobs += blob.size or 0
-
-    def _blob(self, blob: ListedBlob) -> Damaged | None:
-        """What is wrong with a blob."""
-        try:
-            if self._is_deep:
-                for _ in self._history.blob(blob):
-                    pass
-            else:
-                self._verify_without_reading(blob)
-        except Damaged as error:
-            return error
-        return None
-
-    def _verify_without_reading(self, blob: ListedBlob) -> None:
-        key = self._history.database.blob(blob.oid, blob.tid, blob.sum)
-        assert blob.size is not None
-        whole = heads.SIZE + blob.size
-        if self._sizes.get(key) == whole:
-            return
-        if blob.size <= content.PART or key not in self._sizes:
-            self._verify_size(key, whole)
-        self._verified(key, self._sizes[key], (heads.BLOB,))
