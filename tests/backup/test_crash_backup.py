@@ -70,7 +70,7 @@ class PowerCuts(Shipped):
                 if number % 2:
                     uploader.ship()
                     uploader.beat()
-            self.said.append((len(recorder.log), uploader.place.tid))
+            self.said.append((len(recorder.log), uploader.tip.tid))
         return recorder.log
 
     def images(self, log):

@@ -129,11 +129,11 @@ class Newest(Restored):
         self.assertEqual(self.verify(True, 2).problems, [])
 
     def test_a_timeline_that_has_ended(self):
-        place = self.uploader().place
+        tip = self.uploader().tip
         body = bodies.document({})
         self.store.create(
-            DATABASE.timeline(1).segment(place.sequence),
-            timeline.head_of(heads.END, body, place.sum).pack() + body)
+            DATABASE.timeline(1).segment(tip.sequence),
+            timeline.head_of(heads.END, body, tip.sum).pack() + body)
         self.restore()
         self.assertEqual(self.content_of_file('Restored.fs'),
                          self.content_of_file())
@@ -410,15 +410,15 @@ class Damage(Restored):
         self.assertTrue(self.verify().problems)
 
     def test_a_segment_behind_the_end(self):
-        names, place = DATABASE.timeline(1), self.uploader().place
+        names, tip = DATABASE.timeline(1), self.uploader().tip
         body = bodies.document({})
-        end = timeline.head_of(heads.END, body, place.sum)
+        end = timeline.head_of(heads.END, body, tip.sum)
         self.store.objects[names.segment(2)] = end.pack() + body
         commit(self.storage, {8: b'data'})
-        data = self.content_of_file()[place.position:]
+        data = self.content_of_file()[tip.position:]
         self.store.objects[names.segment(3)] = heads.Head(
-            heads.SEGMENT, heads.WHOLE, place.position,
-            place.position + len(data), hashlib.sha256(data).digest(),
+            heads.SEGMENT, heads.WHOLE, tip.position,
+            tip.position + len(data), hashlib.sha256(data).digest(),
             tid=self.storage.lastTransaction(), oid=oid(8),
             before=end.sum).pack() + data
         self.assertRegex(self.verify().problems[0], 'behind the end')

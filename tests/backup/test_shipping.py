@@ -38,7 +38,7 @@ class WhatIsShipped(Shipped):
         for sequence, entry in history.entries():
             chain.add(heads.unpack(self.store.front(entry.key, heads.SIZE),
                                    timeline.IN_LOG), sequence, entry.key)
-        return chain.place
+        return chain.tip
 
     def test_the_bytes_of_the_file(self):
         uploader = self.uploader()
@@ -47,8 +47,8 @@ class WhatIsShipped(Shipped):
             self.assertTrue(uploader.ship())
             self.assertFalse(uploader.ship())
             self.assertEqual(self.content_of_log(), self.content_of_file())
-        self.assertEqual(self.read_chain(), uploader.place)
-        self.assertEqual(uploader.place[3:], (tid, oid(2)))
+        self.assertEqual(self.read_chain(), uploader.tip)
+        self.assertEqual(uploader.tip[3:], (tid, oid(2)))
         self.assertEqual(len(self.keys('t000001/log/')), 3)
 
     def test_an_empty_file_is_not_shipped(self):
@@ -66,9 +66,9 @@ class WhatIsShipped(Shipped):
         commit(self.storage, {0: b'data'})
         uploader = self.uploader()
         uploader.ship()
-        before = uploader.place
+        before = uploader.tip
         commit(self.storage, {1: b'data'}, f=lambda tid: uploader.ship())
-        self.assertEqual(uploader.place, before)
+        self.assertEqual(uploader.tip, before)
         self.assertTrue(uploader.ship())
 
     def test_tids_rise_over_segments(self):
@@ -78,7 +78,7 @@ class WhatIsShipped(Shipped):
         with self.assertRaisesRegex(NotShipped, 'does not rise'):
             segment.next_segment(
                 segment.Window(file.read, file.end),
-                uploader.place._replace(tid=b'\xff' * 8))
+                uploader.tip._replace(tid=b'\xff' * 8))
 
     def test_segments_end_with_transactions(self):
         self.patch(content, PART=1000)
@@ -88,7 +88,7 @@ class WhatIsShipped(Shipped):
                 len(sizes): self.storage.lastTransaction()})
         uploader = self.uploader()
         uploader.ship()
-        self.assertEqual(self.read_chain(), uploader.place)
+        self.assertEqual(self.read_chain(), uploader.tip)
         found = [heads.unpack(self.store.objects[key], (heads.SEGMENT,))
                  for key in self.keys('t000001/log/')]
         ends = {transaction.end for transaction in segment.scan.transactions(
@@ -298,7 +298,7 @@ class Fence(Shipped):
         for uploader in one, two:
             uploader.ship()
         self.assertEqual(self.content_of_log(), self.content_of_file())
-        self.assertEqual(one.place, two.place)
+        self.assertEqual(one.tip, two.tip)
 
     def test_a_copy_that_has_gone_on(self):
         """Whoever is second stops: at a segment, and at a heartbeat."""
@@ -354,8 +354,8 @@ class Fence(Shipped):
         uploader.ship()
         body = bodies.document({})
         self.store.create(
-            DATABASE.timeline(1).segment(uploader.place.sequence),
-            timeline.head_of(heads.END, body, uploader.place.sum).pack()
+            DATABASE.timeline(1).segment(uploader.tip.sequence),
+            timeline.head_of(heads.END, body, uploader.tip.sum).pack()
             + body)
         with self.assertRaisesRegex(Stopped, 'another site has taken over'):
             uploader.beat()
@@ -395,14 +395,14 @@ class Fence(Shipped):
         first = self.uploader()
         first.ship()
         copy = self.copy()
-        fork = first.place
+        fork = first.tip
         commit(self.storage, {7: b'of the site'})
         first.ship()
         commit(copy, {7: b'of the copy'})
         second = self.uploader('Copy.fs', new_timeline='staging')
         second.ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
-        self.assertEqual(begin.place[:2], fork[:2])
+        self.assertEqual(begin.tip[:2], fork[:2])
         self.assertEqual((begin.parent, begin.why), (1, 'staging'))
         self.assertEqual(
             self.content_of_file('Copy.fs'),
@@ -429,7 +429,7 @@ class Fence(Shipped):
             changed.pack() + self.store.objects[first][heads.SIZE:])
         self.uploader('Copy.fs', new_timeline='a test').ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
-        self.assertEqual((begin.parent, begin.place.position), (0, 0))
+        self.assertEqual((begin.parent, begin.tip.position), (0, 0))
 
     def test_a_new_timeline_of_another_file(self):
         self.uploader().ship()
@@ -437,7 +437,7 @@ class Fence(Shipped):
         commit(other, {0: b'of another'})
         self.uploader('Other.fs', new_timeline='another').ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
-        self.assertEqual((begin.parent, begin.place[:2]), (0, (0, 0)))
+        self.assertEqual((begin.parent, begin.tip[:2]), (0, (0, 0)))
         self.assertEqual(self.content_of_log(2),
                          self.content_of_file('Other.fs'))
 
@@ -445,7 +445,7 @@ class Fence(Shipped):
         with self.assertRaises(Exists):
             for _ in range(2):
                 timeline.begin(self.store, DATABASE, 1, 'a test')
-        self.assertEqual(self.uploader().place.tid, z64)
+        self.assertEqual(self.uploader().tip.tid, z64)
 
 
 class Heartbeats(Shipped):

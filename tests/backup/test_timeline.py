@@ -27,7 +27,7 @@ class Timelines(unittest.TestCase):
     def setUp(self):
         self.store = Simple()
         timeline.begin(self.store, DATABASE, 1, 'the first')
-        self.place = self.history().begins[0].place
+        self.tip = self.history().begins[0].tip
 
     def history(self, number=1):
         return History(self.store, DATABASE, number)
@@ -36,24 +36,24 @@ class Timelines(unittest.TestCase):
         """A segment of ten bytes; return its key."""
         body = bytes(10)
         head = Head(
-            heads.SEGMENT, heads.WHOLE, self.place.position,
-            self.place.position + 10, hashlib.sha256(body).digest(),
-            tid=oid(self.place.sequence + 1), oid=oid(self.place.sequence + 7),
-            before=self.place.sum)._replace(**changes)
-        key = DATABASE.timeline(number).segment(self.place.sequence)
+            heads.SEGMENT, heads.WHOLE, self.tip.position,
+            self.tip.position + 10, hashlib.sha256(body).digest(),
+            tid=oid(self.tip.sequence + 1), oid=oid(self.tip.sequence + 7),
+            before=self.tip.sum)._replace(**changes)
+        key = DATABASE.timeline(number).segment(self.tip.sequence)
         self.store.objects[key] = head.pack() + body
-        self.place = timeline.place_behind(head, self.place.sequence)
+        self.tip = timeline.tip_behind(head, self.tip.sequence)
         return key
 
     def end(self):
-        key = DATABASE.timeline(1).segment(self.place.sequence)
+        key = DATABASE.timeline(1).segment(self.tip.sequence)
         body = bodies.document({})
-        head = timeline.head_of(heads.END, body, self.place.sum)
+        head = timeline.head_of(heads.END, body, self.tip.sum)
         self.store.objects[key] = head.pack() + body
 
     def fork(self, number=2):
-        timeline.begin(self.store, DATABASE, number, 'a test', self.place)
-        self.place = self.history(number).begins[-1].place
+        timeline.begin(self.store, DATABASE, number, 'a test', self.tip)
+        self.tip = self.history(number).begins[-1].tip
 
     def read(self, number=1):
         """Where the chain ends."""
@@ -62,15 +62,15 @@ class Timelines(unittest.TestCase):
         for sequence, entry in history.entries():
             chain.add(heads.unpack(self.store.front(entry.key, heads.SIZE),
                                    timeline.IN_LOG), sequence, entry.key)
-        return chain.place
+        return chain.tip
 
     def test_it_is_read_to_its_end(self):
-        self.assertEqual(self.read(), timeline.Place(
-            0, 0, self.place.sum, z64, z64))
+        self.assertEqual(self.read(), timeline.Tip(
+            0, 0, self.tip.sum, z64, z64))
         for _ in range(3):
             self.add()
-        self.assertEqual(self.read(), self.place)
-        self.assertEqual((self.place.sequence, self.place.position), (3, 30))
+        self.assertEqual(self.read(), self.tip)
+        self.assertEqual((self.tip.sequence, self.tip.position), (3, 30))
         sequence, entry = self.history().last()
         self.assertEqual((sequence, entry.key),
                          (2, DATABASE.timeline(1).segment(2)))
@@ -112,7 +112,7 @@ class Timelines(unittest.TestCase):
 
     def test_the_end_of_a_timeline(self):
         self.add()
-        before = self.place
+        before = self.tip
         self.end()
         self.assertEqual(self.read()[1:2], before[1:2])
 
@@ -120,13 +120,13 @@ class Timelines(unittest.TestCase):
         self.add()
         self.add()
         self.fork()
-        at_the_fork = self.place
+        at_the_fork = self.tip
         self.add(2)
-        child = self.place
+        child = self.tip
         self.assertEqual(self.read(2), child)
         self.assertEqual((child.sequence, child.position), (3, 30))
         # What the parent gets later is not the child's.
-        self.place = at_the_fork._replace(sum=self.read().sum)
+        self.tip = at_the_fork._replace(sum=self.read().sum)
         self.add(1)
         self.add(1)
         self.assertEqual(self.read(2), child)
@@ -139,7 +139,7 @@ class Timelines(unittest.TestCase):
         self.fork()
         self.fork(3)
         self.add(3)
-        self.assertEqual(self.read(3), self.place)
+        self.assertEqual(self.read(3), self.tip)
 
     def test_a_parent_that_ends_before_the_fork(self):
         self.add()
@@ -152,7 +152,7 @@ class Timelines(unittest.TestCase):
 
     def test_a_fork_that_is_not_the_parents(self):
         self.add()
-        self.place = self.place._replace(sum=bytes(32))
+        self.tip = self.tip._replace(sum=bytes(32))
         self.fork()
         self.add(2)
         with self.assertRaisesRegex(Damaged, 'leaves its parent'):

@@ -41,7 +41,7 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
                 uploader.start()
                 has_started = True
                 logger.info('%s: goes on at position %d', uploader,
-                            uploader.place.position)
+                            uploader.tip.position)
             uploader.ship()
             if time.monotonic() >= next_beat:
                 uploader.beat()

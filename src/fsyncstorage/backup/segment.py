@@ -13,7 +13,7 @@ from ..format.scan import RECORD_HEADER
 from ..format.seal import UnknownVersion
 from ..format.window import Window
 from . import content
-from .timeline import Place
+from .timeline import Tip
 
 MAGICS = b'FS21', b'FS30'
 
@@ -34,12 +34,12 @@ class Segment(NamedTuple):
     perhaps: list[tuple[bytes, bytes]]
 
 
-def next_segment(window: Window, place: Place) -> Segment | None:
-    """From the place on; None: there is nothing new."""
-    at = place.position or scan.FIRST
-    if not place.position and window.read(0, scan.FIRST) not in MAGICS:
+def next_segment(window: Window, tip: Tip) -> Segment | None:
+    """From the tip on; None: there is nothing new."""
+    at = tip.position or scan.FIRST
+    if not tip.position and window.read(0, scan.FIRST) not in MAGICS:
         raise NotShipped('the file does not begin like a Data.fs')
-    tid, oid = place.tid, place.oid
+    tid, oid = tip.tid, tip.oid
     blobs: list[tuple[bytes, bytes]] = []
     perhaps: list[tuple[bytes, bytes]] = []
     chains = scan.Chains(window)
@@ -49,7 +49,7 @@ def next_segment(window: Window, place: Place) -> Segment | None:
             found = scan.read_transaction(window, at, found)
             if found.tid <= tid:
                 raise NotShipped(f'transaction at {at}: {scan.DOES_NOT_RISE}')
-            if found.end - place.position > content.PART and tid != place.tid:
+            if found.end - tip.position > content.PART and tid != tip.tid:
                 break
             for record in found.records:
                 oid = max(oid, record.oid)
@@ -61,9 +61,9 @@ def next_segment(window: Window, place: Place) -> Segment | None:
         except (scan.Damage, UnknownVersion) as error:
             raise NotShipped(str(error)) from None
         at, tid = found.end, found.tid
-    if tid == place.tid:
+    if tid == tip.tid:
         return None
-    return Segment(place.position, at, tid, oid, blobs, perhaps)
+    return Segment(tip.position, at, tid, oid, blobs, perhaps)
 
 
 def _front(window: Window, record: scan.Record) -> bytes:

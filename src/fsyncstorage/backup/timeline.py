@@ -5,7 +5,7 @@ head has the sum of the head before it, and a segment begins where the one
 before it ends.  A timeline that is not the first has a parent: what is before
 its first number is the parent's, and its `begin` continues the parent's chain.
 
-A `Place` is a link of that chain: it says what the next head has to say.
+The `Tip` of the chain says what the next head has to say.
 """
 
 import hashlib
@@ -52,8 +52,8 @@ class Gap(Damaged):
     """An object of the log is missing."""
 
 
-class Place(NamedTuple):
-    """Behind a head of the chain."""
+class Tip(NamedTuple):
+    """The end of a chain: what is behind its last head."""
 
     #: Of the next object of the log.
     sequence: int
@@ -65,8 +65,8 @@ class Place(NamedTuple):
     tid: bytes
     oid: bytes
 
-    def behind(self, head: Head, key: str) -> 'Place':
-        """The place behind this head, which must be the next one."""
+    def behind(self, head: Head, key: str) -> 'Tip':
+        """The tip behind this head, which must be the next one."""
         if head.generation:
             raise heads.Newer(f'{key}: it was put after a pack, and this'
                               ' release reads no packs')
@@ -78,12 +78,12 @@ class Place(NamedTuple):
                 or head.oid < self.oid):
             raise Damaged(f'{key}: it does not begin where the segment before'
                           ' it ends')
-        return place_behind(head, self.sequence)
+        return tip_behind(head, self.sequence)
 
 
-def place_behind(head: Head, sequence: int) -> Place:
-    """The place behind a segment of this number, which is believed."""
-    return Place(sequence + 1, head.end, head.sum, head.tid, head.oid)
+def tip_behind(head: Head, sequence: int) -> Tip:
+    """The tip behind a segment of this number, which is believed."""
+    return Tip(sequence + 1, head.end, head.sum, head.tid, head.oid)
 
 
 class Begin(NamedTuple):
@@ -91,7 +91,7 @@ class Begin(NamedTuple):
 
     names: Timeline
     #: Behind it.
-    place: Place
+    tip: Tip
     #: The sum of the head of the parent's that it continues.
     before: bytes
     parent: int
@@ -100,11 +100,11 @@ class Begin(NamedTuple):
 
 
 def begin(store: Store, database: Database, number: int, why: str,
-          fork: Place | None = None) -> bytes:
+          fork: Tip | None = None) -> bytes:
     """Put the `begin` of a timeline, and return its bytes; Exists.
 
     `fork`: where it leaves its parent, which is the timeline before it."""
-    at = fork or Place(0, 0, heads.NO_SUM, z64, z64)
+    at = fork or Tip(0, 0, heads.NO_SUM, z64, z64)
     body = bodies.document({
         'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
         'parent': number - 1 if fork else _NO_PARENT, 'sequence': at.sequence,
@@ -133,7 +133,7 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None
     return Begin(
-        names, Place(found['sequence'], found['position'], head.sum, tid, oid),
+        names, Tip(found['sequence'], found['position'], head.sum, tid, oid),
         head.before, found['parent'], found['created'], found['why'])
 
 
@@ -188,8 +188,8 @@ class History:
         that is called, and the others follow."""
         tell = tell or _raised
         for begin, child in zip(self.begins, [*self.begins[1:], None]):
-            expected = begin.place.sequence
-            stop = None if child is None else child.place.sequence
+            expected = begin.tip.sequence
+            stop = None if child is None else child.tip.sequence
             for entry in self.store.list(begin.names.log):
                 try:
                     sequence = begin.names.sequence(entry.key)
@@ -234,7 +234,7 @@ class History:
     def names_of(self, sequence: int) -> Timeline:
         """The names of the timeline that has the object of this number."""
         return next(begin.names for begin in reversed(self.begins)
-                    if begin.place.sequence <= sequence)
+                    if begin.tip.sequence <= sequence)
 
 
 def _raised(error: Damaged) -> None:
@@ -254,28 +254,28 @@ class Chain:
 
     def __init__(self, history: History) -> None:
         first, *self._forks = history.begins
-        self.place = first.place
+        self.tip = first.tip
         self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:
         self._enter(sequence, key)
         if self._has_ended:
             raise Damaged(f'{key}: it is behind the end of its timeline')
-        if sequence != self.place.sequence:
+        if sequence != self.tip.sequence:
             raise Gap(f'{key} is not the next object')
-        self.place = self.place.behind(head, key)
+        self.tip = self.tip.behind(head, key)
         self._has_ended = head.kind == END
 
     def go_on_behind(self, head: Head, sequence: int) -> None:
         """After damage: take this one as it is."""
-        self.place = place_behind(head, sequence)
+        self.tip = tip_behind(head, sequence)
 
     def _enter(self, sequence: int, key: str) -> None:
         """Go on in the timelines that fork before the object of this
         number."""
-        while self._forks and self._forks[0].place.sequence <= sequence:
+        while self._forks and self._forks[0].tip.sequence <= sequence:
             fork = self._forks.pop(0)
-            before, self.place = self.place, fork.place
-            if fork.place._replace(sum=fork.before) != before:
+            before, self.tip = self.tip, fork.tip
+            if fork.tip._replace(sum=fork.before) != before:
                 raise Damaged(f'{key}: its timeline does not begin where it'
                               ' leaves its parent')

@@ -86,10 +86,10 @@ class Uploader:
         self._names = self._history.names
         self._probe()
         self._last = self._read_last()
-        self.place = self._history.begins[-1].place
-        if self._last and self._last[0] >= self.place.sequence:
+        self.tip = self._history.begins[-1].tip
+        if self._last and self._last[0] >= self.tip.sequence:
             sequence, head = self._last
-            self.place = timeline.place_behind(head, sequence)
+            self.tip = timeline.tip_behind(head, sequence)
         self._agree()
 
     def _probe(self) -> None:
@@ -114,7 +114,7 @@ class Uploader:
             raise self._ended(entry.key)
         return sequence, head
 
-    def _fork(self, number: int) -> timeline.Place | None:
+    def _fork(self, number: int) -> timeline.Tip | None:
         """Behind the last segment up to which the file has the same bytes.
         None: it has not even those of the first one."""
         history = History(self._store, self._database, number)
@@ -125,7 +125,7 @@ class Uploader:
             chain.add(head, sequence, entry.key)
             if head.kind == END or not self._has(head):
                 break
-            fork = chain.place
+            fork = chain.tip
         return fork
 
     # The fence
@@ -148,16 +148,16 @@ class Uploader:
 
     def _settle(self) -> None:
         """Where the next object is there already: go on behind it, or stop."""
-        sequence = self.place.sequence
+        sequence = self.tip.sequence
         key = self._names.segment(sequence)
         head = self._head(key)
         if head.kind == END:
             raise self._ended(key)
         try:
-            place = self.place.behind(head, key)
+            tip = self.tip.behind(head, key)
         except Damaged as error:
             raise Stopped(f'another writer has put {error}') from None
-        self._last, self.place = (sequence, head), place
+        self._last, self.tip = (sequence, head), tip
         self._agree()
 
     def _head(self, key: str) -> Head:
@@ -177,14 +177,14 @@ class Uploader:
         """Ship what is durable now; was there anything?"""
         if self._prefix.refresh():
             self._agree()
-        end, before = self._prefix.file.end, self.place
+        end, before = self._prefix.file.end, self.tip
         while segment := next_segment(
-                Window(self._prefix.file.read, end), self.place):
+                Window(self._prefix.file.read, end), self.tip):
             self._ship(segment)
-        return self.place != before
+        return self.tip != before
 
     def _ship(self, segment: Segment) -> None:
-        file, sequence = self._prefix.file, self.place.sequence
+        file, sequence = self._prefix.file, self.tip.sequence
         key = self._names.segment(sequence)
         blobs = self._sums(segment)
 
@@ -194,7 +194,7 @@ class Uploader:
         head = Head(
             SEGMENT, heads.WHOLE, segment.start, segment.end,
             content.sum_of(read, segment.end - segment.start), tid=segment.tid,
-            oid=segment.oid, before=self.place.sum)
+            oid=segment.oid, before=self.tip.sum)
         if blobs:
             head = head._replace(blobs=self._put_blobs(blobs))
         try:
@@ -204,7 +204,7 @@ class Uploader:
             self._settle()
         else:
             self._last = sequence, head
-            self.place = self.place.behind(head, key)
+            self.tip = self.tip.behind(head, key)
 
     # Blobs
 
@@ -252,7 +252,7 @@ class Uploader:
         with contextlib.suppress(Exists):
             content.put(
                 self._store, self._database,
-                self._names.blob_list(self.place.sequence, sum),
+                self._names.blob_list(self.tip.sequence, sum),
                 Head(LIST, heads.WHOLE, 0, len(body), sum),
                 content.of_bytes(body))
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -282,16 +282,16 @@ class Uploader:
                 self._settle()
         self._refuse_a_later_one()
         body = bodies.document({
-            'sequence': self.place.sequence, 'position': self.place.position,
-            'tid': self.place.tid.hex(), 'time': time.time()})
+            'sequence': self.tip.sequence, 'position': self.tip.position,
+            'tid': self.tip.tid.hex(), 'time': time.time()})
         self._store.overwrite(
             self._names.heartbeat,
             timeline.head_of(HEARTBEAT, body).pack() + body)
 
     def _refuse_a_later_one(self) -> None:
         found = timeline.read_heartbeat(self._store, self._names)
-        if found and found['sequence'] > self.place.sequence:
+        if found and found['sequence'] > self.tip.sequence:
             raise Stopped(
                 f'{self._names.heartbeat} tells of {found["sequence"]:,}'
-                f' objects in the log, and {self.place.sequence:,} are there:'
+                f' objects in the log, and {self.tip.sequence:,} are there:'
                 ' the store has lost some')
