@@ -477,6 +477,18 @@ class Reachable(Shipped):
         uploader.ship()
         self.assertEqual(self.content_of_log(), self.content_of_file())
 
+    def test_a_link_to_the_file(self):
+        """Its server is asked beside the link, as it names its socket."""
+        os.mkdir(self.path('disk'))
+        self.end_handing_out()
+        self.storage.close()
+        os.rename(self.path(), self.path('disk/real.fs'))
+        os.symlink(self.path('disk/real.fs'), self.path())
+        self.storage = self.handed_out()
+        commit(self.storage, {0: b'data'})
+        self.uploader().ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
     def test_another_file_has_its_name(self):
         """What was committed in the old one is shipped; but nobody is told
         that all is well."""

@@ -11,6 +11,7 @@ from fsyncstorage.backup import timeline
 from fsyncstorage.backup.head import Damaged
 from fsyncstorage.backup.head import Head
 from fsyncstorage.backup.layout import Database
+from fsyncstorage.backup.store import LARGEST
 from fsyncstorage.backup.store import Exists
 from fsyncstorage.backup.timeline import Chain
 from fsyncstorage.backup.timeline import Gap
@@ -165,7 +166,8 @@ class Timelines(unittest.TestCase):
         for changes in (
                 {'parent': 1}, {'parent': -1}, {'sequence': -1}, {'tid': ''},
                 {'position': -1}, {'created': None}, {'sequence': 1},
-                {'position': 1}):
+                {'position': 1}, {'position': 10 ** 4000},
+                {'sequence': heads.LIMIT}):
             body = bodies.document({**good, **changes})
             self.store.objects[key] = timeline.head_of(
                 heads.BEGIN, body).pack() + body
@@ -180,5 +182,6 @@ class Timelines(unittest.TestCase):
     def test_a_heartbeat_that_is_damaged_is_none(self):
         names = DATABASE.timeline(1)
         self.assertIsNone(timeline.read_heartbeat(self.store, names))
-        self.store.overwrite(names.heartbeat, b'x')
-        self.assertIsNone(timeline.read_heartbeat(self.store, names))
+        for data in b'', b'x', bytes(LARGEST + 1):
+            self.store.overwrite(names.heartbeat, data)
+            self.assertIsNone(timeline.read_heartbeat(self.store, names))

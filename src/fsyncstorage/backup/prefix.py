@@ -82,7 +82,8 @@ class DurablePrefix:
     """
 
     def __init__(self, path: str, blob_dir: str | None = None) -> None:
-        self.path = os.path.realpath(path)
+        # (As the server names its socket: a link to the file stays a link.)
+        self.path = os.path.abspath(path)
         self._blob_dir = blob_dir and os.path.abspath(blob_dir)
         self._handed: HandedFile | None = None
         #: Of the socket that it came from.

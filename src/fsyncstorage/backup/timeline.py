@@ -35,6 +35,7 @@ from .layout import Timeline
 from .store import Entry
 from .store import Missing
 from .store import Store
+from .store import TooLarge
 
 #: Kinds of what is in a log.
 IN_LOG = SEGMENT, END
@@ -126,15 +127,17 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     try:
         found = bodies.read_document(content.whole(pieces), _FIELDS)
         tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
-        starts = found['sequence'], found['position']
-        if (min(starts) < 0 or not _NO_PARENT <= found['parent'] < number
-                or found['parent'] == _NO_PARENT and any(starts)):
+        parent, starts = found['parent'], (
+            found['sequence'], found['position'])
+        if (not _NO_PARENT <= parent < number
+                or not all(0 <= start < heads.LIMIT for start in starts)
+                or parent == _NO_PARENT and any(starts)):
             raise Damaged('it begins nowhere')
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None
     return Begin(
         names, Tip(found['sequence'], found['position'], head.sum, tid, oid),
-        head.before, found['parent'], found['created'], found['why'])
+        head.before, parent, found['created'], found['why'])
 
 
 def newest(store: Store, database: Database) -> int:
@@ -160,7 +163,7 @@ def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
         return bodies.read_document(content.whole(content.opened(
             store, names.database, names.heartbeat, store.get(names.heartbeat),
             (HEARTBEAT,))[1]), _OF_HEARTBEAT)
-    except (Missing, Damaged):
+    except (Missing, TooLarge, Damaged):
         return None
 
 
