@@ -15,6 +15,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +47,7 @@ from .store import StoreError
 from .timeline import History
 from .uploader import Stopped
 from .uploader import Uploader
+from .verification import Found
 from .verification import verify
 
 DESCRIPTION = """\
@@ -246,7 +249,7 @@ def check(options: argparse.Namespace, store: Store,
     return 1 if found.problems else 0
 
 
-def _of_check(found: Any) -> Iterator[str]:
+def _of_check(found: Found) -> Iterator[str]:
     yield from found.problems
     yield (f'{found.segments:,} segments with {found.size:,} bytes, and'
            f' {found.blobs:,} blobs with {found.size_of_blobs:,}'
@@ -292,7 +295,7 @@ def _chosen(options: argparse.Namespace, store: Store,
 
 
 @contextlib.contextmanager
-def _progress(history: History) -> Iterator[Any]:
+def _progress(history: History) -> Iterator[Callable[[int], object]]:
     """A function that is told of positions."""
     beat = timeline.read_heartbeat(history.store, history.names)
     with progress_bar(beat['position'] if beat else 1, _STAGES) as tell:
@@ -300,7 +303,7 @@ def _progress(history: History) -> Iterator[Any]:
 
 
 def _show(options: argparse.Namespace, found: dict[str, Any],
-          lines: Any) -> None:
+          lines: Iterable[str]) -> None:
     with terminal.output():
         if options.json:
             json.dump(found, sys.stdout, indent=1)
