@@ -240,9 +240,9 @@ class Running(Command):
     def test_a_server_that_comes_later(self):
         self.handout.close()
         self.storage.close()
-        with self.assertLogs('fsyncstorage', 'WARNING'), \
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs, \
                 self.runs() as thread:
-            until(lambda: self.made, 'a thread')
+            until(lambda: 'no server' in str(logs.output), 'a warning')
             self.storage = self.handed_out()
             self.shipped(0)
         thread.result()
