@@ -17,7 +17,7 @@ from ..support import commit
 from .shipped import DATABASE
 from .shipped import Shipped
 
-RUNS = often(40, 3000, 20)
+RUNS = often(40, 500, 20)
 
 
 class Turns:

@@ -85,9 +85,8 @@ class MapReader:
     """The map of another process.  `get` works as that of an index."""
 
     def __init__(self, descriptor: int, instance: bytes | None) -> None:
-        """Map it into memory, or raise NotAMap; the descriptor may be closed
-        afterwards.  `instance` is that of the storage whose map it must be;
-        None: any."""
+        """Map it into memory, or raise NotAMap, also for the map of another
+        instance (None: any is taken); the descriptor may be closed then."""
         self._chunks: dict[int, int] = {}
         self._seen = 0
         try:
