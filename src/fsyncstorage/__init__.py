@@ -9,6 +9,7 @@ the whole story.
     fsyncpack/  `fsync-pack`: packs a file, or asks a server to
     fsynctop/   `fsync-top`: which clients of a server do what
     fsyncquorum/ `fsync-quorum`: looks after the nodes of a quorum
+    backup/     ships a file that is in use to a store, and restores it
     check/      `fsync-check`: what is damaged, and what can be saved;
                 check/info/ is `fsync-info`: what takes the space
     server/     the ZEO server, `fsync-runzeo`

@@ -84,9 +84,9 @@ def instance_of(words: memoryview) -> bytes:
 class MapReader:
     """The map of another process.  `get` works as that of an index."""
 
-    def __init__(self, descriptor: int, instance: bytes) -> None:
-        """Map it into memory, or raise NotAMap; the descriptor may be closed
-        afterwards."""
+    def __init__(self, descriptor: int, instance: bytes | None) -> None:
+        """Map it into memory, or raise NotAMap, also for the map of another
+        instance (None: any is taken); the descriptor may be closed then."""
         self._chunks: dict[int, int] = {}
         self._seen = 0
         try:
@@ -101,7 +101,7 @@ class MapReader:
         if found != MAGIC_WORD:
             raise NotAMap(f'it is a map of version {found & 0xff}, and this'
                           f' release knows version {MAGIC_WORD & 0xff}')
-        if instance_of(self._words) != instance:
+        if instance not in (None, instance_of(self._words)):
             raise NotAMap('it is not a map of this server')
         if (self._capacity > MOST_CHUNKS
                 or size_of(self._capacity) != self._words.nbytes):

@@ -212,9 +212,7 @@ def received(connection: socket.socket, instance: bytes,
              make: Callable[[int, int, bytes], Any] | None = None,
              ) -> tuple[Twin, LocalBlobs | None]:
     """The Source that the server hands over, and its LocalBlobs or None."""
-    descriptors = [Descriptor(each)
-                   for each in _received_descriptors(connection)]
-    data_file, object_map, *marker = descriptors
+    data_file, object_map, *marker = received_descriptors(connection)
     source = (make or Source)(data_file.number, object_map.number, instance)
     return source, _local_blobs(blob_dir, marker[0]) if marker else None
 
@@ -228,8 +226,9 @@ def _local_blobs(directory: str | None,
         return None
 
 
-def _received_descriptors(connection: socket.socket) -> list[int]:
-    """Two or three.  (`socket.recv_fds` ignores its `flags`.)"""
+def received_descriptors(connection: socket.socket) -> list[Descriptor]:
+    """Of the data file, of the map, and perhaps of the marker of blobs.
+    (`socket.recv_fds` ignores its `flags`.)"""
     numbers = array.array('i')
     room = socket.CMSG_SPACE(max(_DESCRIPTORS) * numbers.itemsize)
     message, ancillary, flags, _ = connection.recvmsg(
@@ -240,7 +239,7 @@ def _received_descriptors(connection: socket.socket) -> list[int]:
                 data[:len(data) - len(data) % numbers.itemsize])
     was_cut = flags & socket.MSG_CTRUNC
     if message == HAND_OVER and len(numbers) in _DESCRIPTORS and not was_cut:
-        return list(numbers)
+        return [Descriptor(each) for each in numbers]
     for number in numbers:
         os.close(number)
     if not message:

@@ -1,0 +1,22 @@
+"""Ships a Data.fs that is in use to a store, and restores it.  In work.
+
+- store         what a store can do, and its errors
+- directory     a store in a directory
+- objectstore   a store of S3, GCS or Azure
+- layout        the names of all objects in a store
+- head          the head that every object begins with
+- bodies        manifests, lists of blobs, documents
+- content       puts what may be too large for one object, and reads it
+- timeline      one history in a store, in its order
+- prefix        the durable prefix of a Data.fs that a server has open
+- segment       what is shipped next: whole transactions, and their blobs
+- ahead         reads several objects at a time, in their order
+- points        a time, or a tid, that an operator names
+- restore       makes a Data.fs and its blobs again
+- verification  is all there, and is it what was shipped?
+- uploader      ships one segment after the other
+- running       ships until it is told to end
+- commandline   the command `fsync-backup`
+
+docs/internals/backup.rst has the layout, the orders, and their reasons.
+"""

@@ -1,0 +1,317 @@
+"""The command line of `fsync-backup`.
+
+Exit codes: 0 done, and all is sound; 1 damage, a gap, or another history in
+the store; 2 it could not be done, or not be told; 130 interrupted; 141 nobody
+reads the output.  Errors are one line.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+from ..check import terminal
+from ..check.terminal import CannotRun
+from ..check.terminal import CommandParser
+from ..check.terminal import exit_code
+from ..check.terminal import printable
+from ..check.terminal import progress_bar
+from . import head as heads
+from . import objectstore
+from . import points
+from . import running
+from . import timeline
+from .content import Changed
+from .directory import Directory
+from .head import Damaged
+from .layout import Database
+from .layout import checked_database
+from .prefix import DurablePrefix
+from .prefix import Unreachable
+from .restore import NotRestored
+from .restore import restore
+from .segment import NotShipped
+from .store import Store
+from .store import StoreError
+from .timeline import History
+from .uploader import Stopped
+from .uploader import Uploader
+from .verification import Found
+from .verification import verify
+
+DESCRIPTION = """\
+Ship a Data.fs that is in use, and its blobs, to a store; restore them.
+"""
+
+EPILOG = """\
+STORE is a directory, or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+az://CONTAINER/PREFIX.  POINT is a time in UTC, like 2027-01-31T14:30:00, or a
+tid of 16 hexadecimal digits.
+
+exit status: 0 done, and all is sound; 1 damage, a gap, or another history in
+the store; 2 it could not be done.
+"""
+
+_URL = re.compile(r'(\w+)://.*')
+_STAGES = {'bytes': 'reading segments'}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parser()
+    options = arguments.parse_args(argv)
+    options.path = getattr(options, 'data', options.store)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
+    handler.addFilter(lambda record: record.name.startswith('fsyncstorage'))
+    logger = logging.getLogger()
+    logger.addHandler(handler)
+    try:
+        code: int = exit_code(run, options, arguments.prog)
+        return code
+    finally:
+        logger.removeHandler(handler)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = CommandParser(
+        prog='fsync-backup', description=DESCRIPTION, epilog=EPILOG)
+    commands = made.add_subparsers(
+        dest='command', metavar='COMMAND', required=True)
+
+    def command(name: str, help: str, *paths: str) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = commands.add_parser(
+            name, help=help, description=help, epilog=EPILOG)
+        for path in paths:
+            one.add_argument({'STORE': 'store', 'DATA.FS': 'data'}[path],
+                             metavar=path)
+        one.add_argument('--database', metavar='NAME', default='main',
+                         type=_database, help='its name in the store (main)')
+        if 'DATA.FS' in paths:
+            one.add_argument('--blobs', metavar='DIR',
+                             help='the directory of its blobs')
+        if name != 'run':
+            one.add_argument('--json', action='store_true',
+                             help='write the report as JSON')
+        if name in ('verify', 'restore'):
+            one.add_argument('--timeline', metavar='N', type=int,
+                             help='which one, if there are several')
+        return one
+
+    run = command('run', 'ship what is durable, each second',
+                  'DATA.FS', 'STORE')
+    run.add_argument('--once', action='store_true',
+                     help='ship what is durable now, and end')
+    run.add_argument('--new-timeline', metavar='WHY',
+                     help='go on with this file, which differs from what was'
+                          ' shipped')
+    command('list', 'say which timelines there are', 'STORE')
+    command('verify', 'is all there, and is it what was shipped?',
+            'STORE').add_argument('--deep', action='store_true',
+                                  help='read every byte')
+    command('restore', 'make a Data.fs and its blobs again', 'STORE',
+            'DATA.FS').add_argument('--to', metavar='POINT', type=_point,
+                                    help='as it was then (the newest)')
+    return made
+
+
+def _database(text: str) -> str:
+    with _as_argument():
+        return checked_database(text)
+
+
+def _point(text: str) -> bytes:
+    with _as_argument():
+        return points.tid_of(text)
+
+
+@contextlib.contextmanager
+def _as_argument() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(printable(str(error))) from None
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        store = opened_store(options.store)
+        return COMMANDS[options.command](
+            options, store, Database(options.database))
+    except (Damaged, Stopped, NotShipped) as error:
+        print(f'fsync-backup: {printable(str(error))}', file=sys.stderr)
+        return 1
+    except (StoreError, NotRestored, Unreachable, Changed) as error:
+        raise CannotRun(str(error)) from None
+
+
+def opened_store(name: str) -> Store:
+    url = _URL.fullmatch(name)
+    if url is None:
+        return Directory(name)
+    if url[1] not in objectstore.SCHEMES:
+        raise CannotRun(f'{name}: the url of a store begins with one of'
+                        f' {", ".join(objectstore.SCHEMES)}')
+    return objectstore.opened(name)
+
+
+# The commands: each returns the exit code
+
+def ship(options: argparse.Namespace, store: Store, database: Database) -> int:
+    uploader = Uploader(store, database, DurablePrefix(
+        options.data, options.blobs), options.new_timeline)
+    if options.once:
+        running.once(uploader)
+    else:
+        logging.getLogger('fsyncstorage').setLevel(logging.INFO)
+        with _told_to_end() as stop:
+            running.run(uploader, stop)
+    return 0
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Iterator[threading.Event]:
+    """An event that signals set."""
+    told = threading.Event()
+    before = {each: signal.signal(each, lambda number, frame: told.set())
+              for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield told
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def show_list(options: argparse.Namespace, store: Store,
+              database: Database) -> int:
+    found = [_about(History(store, database, number + 1))
+             for number in range(timeline.newest(store, database))]
+    if not found:
+        raise CannotRun(f'{store.name} has no backup of a database'
+                        f' {database.name!r}')
+    _show(options, {'database': database.name, 'timelines': found}, (
+        f'timeline {each["timeline"]}: {_of_list(each)}' for each in found))
+    return 0
+
+
+def _about(history: History) -> dict[str, Any]:
+    begin, last = history.begins[-1], history.last()
+    found = {'timeline': begin.names.number, 'why': begin.why,
+             'created': begin.created, 'parent': begin.parent or None,
+             'objects': 0, 'size': 0, 'tid': None, 'time': None,
+             'put': None, 'heartbeat': None}
+    if last:
+        sequence, entry = last
+        head = heads.unpack(history.store.front(entry.key, heads.SIZE),
+                            timeline.IN_LOG)
+        found |= {'objects': sequence + 1, 'size': head.end, 'put': entry.time}
+        if head.kind == heads.SEGMENT:
+            found |= {'tid': head.tid.hex(), 'time': points.time_of(head.tid)}
+    beat = timeline.read_heartbeat(history.store, history.names)
+    if beat:
+        found['heartbeat'] = beat['time']
+    return found
+
+
+def _of_list(found: dict[str, Any]) -> str:
+    words = (f'{found["size"]:,} bytes in {found["objects"]:,} objects'
+             if found['objects'] else 'nothing was shipped yet')
+    if found['tid']:
+        words += f', up to {found["time"]} (tid {found["tid"]})'
+    if found['heartbeat']:
+        ago = max(time.time() - found['heartbeat'], 0)
+        words += f'; its writer was seen {ago:,.0f} s ago'
+    if found['parent']:
+        words += f'; it leaves timeline {found["parent"]}'
+    return f'{words} ({found["why"]})'
+
+
+def check(options: argparse.Namespace, store: Store,
+          database: Database) -> int:
+    history = _chosen(options, store, database)
+    with _progress(history) as tell:
+        found = verify(history, options.deep, tell)
+    if not (found.segments or found.problems):
+        raise CannotRun(f'{store.name}: nothing was shipped yet')
+    first, last = (tid and tid.hex() for tid in (found.first, found.last))
+    _show(options, {**dataclasses.asdict(found), 'first': first,
+                    'last': last}, _of_check(found))
+    return 1 if found.problems else 0
+
+
+def _of_check(found: Found) -> Iterator[str]:
+    yield from found.problems
+    yield (f'{found.segments:,} segments with {found.size:,} bytes, and'
+           f' {found.blobs:,} blobs with {found.size_of_blobs:,}'
+           + (f', up to {points.named(found.last)}' if found.last else ''))
+    if found.missing:
+        yield (f'{found.missing:,} blobs were missing when they should be'
+               ' shipped')
+    if found.problems:
+        yield f'{len(found.problems):,} things are wrong'
+
+
+def make_again(options: argparse.Namespace, store: Store,
+               database: Database) -> int:
+    history = _chosen(options, store, database)
+    with _progress(history) as tell:
+        found = restore(history, options.data, options.blobs, options.to, tell)
+    _show(options, {**found._asdict(), 'tid': found.tid.hex(),
+                    'time': points.time_of(found.tid)}, [
+        f'{options.data}: {found.size:,} bytes and {found.blobs:,} blobs, as'
+        f' of {points.named(found.tid)}', *(
+            [f'{found.missing:,} blobs were missing when they should be'
+             ' shipped'] if found.missing else [])])
+    return 0
+
+
+COMMANDS = {'run': ship, 'list': show_list, 'verify': check,
+            'restore': make_again}
+
+
+def _chosen(options: argparse.Namespace, store: Store,
+            database: Database) -> History:
+    newest = timeline.newest(store, database)
+    if not newest:
+        raise CannotRun(f'{store.name} has no backup of a database'
+                        f' {database.name!r}')
+    if options.timeline is None and newest > 1:
+        raise CannotRun(f'there are {newest} timelines: name one with'
+                        ' --timeline (list shows them)')
+    number = options.timeline or newest
+    if not 1 <= number <= newest:
+        raise CannotRun(f'there is no timeline {number}')
+    return History(store, database, number)
+
+
+@contextlib.contextmanager
+def _progress(history: History) -> Iterator[Callable[[int], object]]:
+    """A function that is told of positions."""
+    beat = timeline.read_heartbeat(history.store, history.names)
+    with progress_bar(beat['position'] if beat else 1, _STAGES) as tell:
+        yield lambda position: tell('bytes', position)
+
+
+def _show(options: argparse.Namespace, found: dict[str, Any],
+          lines: Iterable[str]) -> None:
+    with terminal.output():
+        if options.json:
+            json.dump(found, sys.stdout, indent=1)
+            print()
+        else:
+            for line in lines:
+                print(printable(line))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

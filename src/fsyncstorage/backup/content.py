@@ -1,0 +1,143 @@
+"""Puts what may be too large for one object, and reads it again.
+
+Content of up to `PART` bytes is one object: head and bytes.  What is larger is
+in parts, each named by its SHA-256, and an object with their manifest, which
+is put last.  So content that is there is whole, and an upload that was cut off
+finds its parts again.
+
+A reader believes nothing: it checks each part by its name, and all of it by
+the head.
+"""
+
+import hashlib
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
+
+from . import bodies
+from . import head as heads
+from .head import Damaged
+from .head import Head
+from .layout import Database
+from .store import Exists
+from .store import Missing
+from .store import Store
+from .store import TooLarge
+
+#: Several of them are in memory at a time, and each more than once.
+PART = 16 << 20
+
+#: Called with position and length, within the content.
+Read = Callable[[int, int], bytes]
+
+
+class Changed(Exception):
+    """What is put is not what its sum was made of."""
+
+
+def of_bytes(data: bytes) -> Read:
+    return lambda at, length: data[at:at + length]
+
+
+def sum_of(read: Read, length: int) -> bytes:
+    """The SHA-256 of content."""
+    found = hashlib.sha256()
+    for position in range(0, length, PART):
+        found.update(read(position, min(PART, length - position)))
+    return found.digest()
+
+
+def put(store: Store, database: Database, key: str, head: Head,
+        read: Read) -> Head:
+    """Put content, of which `head` says length and sum; return its head, with
+    the form.  Exists: there is an object of that key."""
+    if head.length <= PART:
+        head = head._replace(form=heads.WHOLE)
+        body = read(0, head.length)
+        _refuse_changed(hashlib.sha256(body).digest(), head, key)
+    else:
+        head = head._replace(form=heads.MANIFEST)
+        body = bodies.manifest(_put_parts(store, database, key, head, read))
+    store.create(key, head.pack() + body)
+    return head
+
+
+def _put_parts(store: Store, database: Database, key: str, head: Head,
+               read: Read) -> Iterator[bodies.Part]:
+    whole = hashlib.sha256()
+    for position in range(0, head.length, PART):
+        data = read(position, min(PART, head.length - position))
+        whole.update(data)
+        part = bodies.Part(hashlib.sha256(data).digest(), len(data))
+        with suppress(Exists):
+            store.create(database.part(part.sum), data)
+        yield part
+    _refuse_changed(whole.digest(), head, key)
+
+
+def _refuse_changed(found: bytes, head: Head, key: str) -> None:
+    if found != head.plain:
+        raise Changed(f'{key}: its content has changed while it was read')
+
+
+def get(store: Store, database: Database, key: str,
+        kinds: tuple[bytes, ...]) -> tuple[Head, Iterator[bytes]]:
+    """The head of an object, and its content in pieces of `PART` bytes at
+    most; Damaged, also while the pieces are read."""
+    return opened(store, database, key, got(store, key), kinds)
+
+
+def got(store: Store, key: str) -> bytes:
+    """All of an object, which must be there."""
+    try:
+        return store.get(key)
+    except (Missing, TooLarge) as error:
+        raise Damaged(str(error)) from None
+
+
+def opened(store: Store, database: Database, key: str, data: bytes,
+           kinds: tuple[bytes, ...]) -> tuple[Head, Iterator[bytes]]:
+    """As `get`, of an object that was read."""
+    try:
+        head = heads.unpack(data, kinds)
+        body = data[heads.SIZE:]
+        if head.form == heads.WHOLE:
+            if len(body) != head.length:
+                raise Damaged(f'it has {len(body):,} bytes behind its head,'
+                              f' which says {head.length:,}')
+            return head, _verified(key, head, iter([body]))
+        parts = bodies.read_manifest(body, head.length, PART)
+    except Damaged as error:
+        raise type(error)(f'{key}: {error}') from None
+    return head, _verified(key, head, _parts(store, database, key, parts))
+
+
+def whole(pieces: Iterator[bytes]) -> bytes:
+    """For content that is small by its kind."""
+    return b''.join(pieces)
+
+
+def _parts(store: Store, database: Database, key: str,
+           parts: list[bodies.Part]) -> Iterator[bytes]:
+    for part in parts:
+        name = database.part(part.sum)
+        try:
+            data = got(store, name)
+        except Damaged as error:
+            raise Damaged(f'{error}, and is a part of {key}') from None
+        if hashlib.sha256(data).digest() != part.sum:
+            raise Damaged(f'{name}, a part of {key}, does not fit the sum that'
+                          ' is its name')
+        if len(data) != part.length:
+            raise Damaged(f'{name} has not the length that {key} says')
+        yield data
+
+
+def _verified(key: str, head: Head,
+              pieces: Iterator[bytes]) -> Iterator[bytes]:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+        yield piece
+    if found.digest() != head.plain:
+        raise Damaged(f'{key}: its bytes do not fit the sum in its head')

@@ -1,0 +1,72 @@
+"""The names of all objects in a store.
+
+    DATABASE/tTIMELINE/begin
+    DATABASE/tTIMELINE/log/SEQUENCE
+    DATABASE/tTIMELINE/lists/SEQUENCE-SHA256
+    DATABASE/tTIMELINE/heartbeat
+    DATABASE/parts/SHA256
+    DATABASE/blobs/OID/TID-SHA256
+
+Numbers have leading zeros: so the order of names is that of numbers.
+"""
+
+import re
+
+from .head import Damaged
+
+#: Timelines are rare; one sequence a second is enough for 300 centuries.
+TIMELINE, SEQUENCE = 6, 12
+
+_NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9._-]{0,99}')
+_SEQUENCE = re.compile(r'[0-9]{%d}' % SEQUENCE)
+
+
+def checked_database(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f'{name!r} is no name of a database: letters, digits,'
+                         ' and . _ - behind the first are')
+    return name
+
+
+class Database:
+    """The names of one database."""
+
+    def __init__(self, name: str) -> None:
+        self.name = checked_database(name)
+        self.parts = f'{name}/parts'
+        self.blobs = f'{name}/blobs'
+
+    def part(self, sum: bytes) -> str:
+        return f'{self.parts}/{sum.hex()}'
+
+    def blob(self, oid: bytes, tid: bytes, sum: bytes) -> str:
+        return f'{self.blobs}/{oid.hex()}/{tid.hex()}-{sum.hex()}'
+
+    def timeline(self, number: int) -> 'Timeline':
+        return Timeline(self, number)
+
+
+class Timeline:
+    """The names of one timeline."""
+
+    def __init__(self, database: Database, number: int) -> None:
+        self.database = database
+        self.number = number
+        top = f'{database.name}/t{number:0{TIMELINE}d}'
+        self.begin = f'{top}/begin'
+        self.heartbeat = f'{top}/heartbeat'
+        self.log = f'{top}/log'
+        self._lists = f'{top}/lists'
+
+    def segment(self, sequence: int) -> str:
+        return f'{self.log}/{sequence:0{SEQUENCE}d}'
+
+    def blob_list(self, sequence: int, sum: bytes) -> str:
+        return f'{self._lists}/{sequence:0{SEQUENCE}d}-{sum.hex()}'
+
+    def sequence(self, key: str) -> int:
+        """Of an object of the log."""
+        name = key.removeprefix(self.log + '/')
+        if not _SEQUENCE.fullmatch(name):
+            raise Damaged(f'{key} is nothing that a backup puts')
+        return int(name)

@@ -1,0 +1,61 @@
+"""Ships until it is told to end, whatever the store or the server does.
+
+What may pass is logged when it begins, and when it has ended.  A `Stopped` of
+the uploader ends it, and so does damage in the store.
+"""
+
+import logging
+import threading
+import time
+
+from . import content
+from .prefix import Unreachable
+from .segment import NotShipped
+from .store import StoreError
+from .uploader import Uploader
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from one look to the next, and at most while nothing works.
+PERIOD, LONGEST_PERIOD = 1.0, 60.0
+#: Seconds from one heartbeat to the next.
+BEAT = 60.0
+
+#: The next try may succeed.
+MAY_PASS = StoreError, Unreachable, NotShipped, content.Changed, OSError
+
+
+def once(uploader: Uploader) -> None:
+    """Ship what is durable now; any error is raised."""
+    uploader.start()
+    uploader.ship()
+    uploader.beat()
+
+
+def run(uploader: Uploader, stop: threading.Event) -> None:
+    has_started, next_beat, pause = False, 0.0, PERIOD
+    trouble: type[Exception] | None = None
+    while not stop.is_set():
+        try:
+            if not has_started:
+                uploader.start()
+                has_started = True
+                logger.info('%s: goes on at position %d', uploader,
+                            uploader.tip.position)
+            uploader.ship()
+            if time.monotonic() >= next_beat:
+                uploader.beat()
+                next_beat = time.monotonic() + BEAT
+        except MAY_PASS as error:
+            if trouble is not type(error):
+                logger.warning('%s: nothing is shipped now: %s', uploader,
+                               error)
+            trouble = type(error)
+            # To ask for a server costs nothing; it may be back at once.
+            pause = (PERIOD if isinstance(error, Unreachable)
+                     else min(2 * pause, LONGEST_PERIOD))
+        else:
+            if trouble is not None:
+                logger.info('%s: it works again', uploader)
+            trouble, pause = None, PERIOD
+        stop.wait(pause)

@@ -1,0 +1,284 @@
+"""A timeline: one history of one database, read in its order.
+
+It is a chain: `begin`, then the objects of the log by their numbers.  Each
+head has the sum of the head before it, and a segment begins where the one
+before it ends.  A timeline that is not the first has a parent: what is before
+its first number is the parent's, and its `begin` continues the parent's chain.
+
+The `Tip` of the chain says what the next head has to say.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+from ZODB.utils import z64
+
+from . import bodies
+from . import content
+from . import head as heads
+from .bodies import ListedBlob
+from .head import BEGIN
+from .head import BLOB
+from .head import END
+from .head import HEARTBEAT
+from .head import LIST
+from .head import SEGMENT
+from .head import Damaged
+from .head import Head
+from .layout import Database
+from .layout import Timeline
+from .store import Entry
+from .store import Missing
+from .store import Store
+from .store import TooLarge
+
+#: Kinds of what is in a log.
+IN_LOG = SEGMENT, END
+
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    'identity': str, 'created': (int, float), 'why': str,
+    'parent': int, 'sequence': int, 'position': int, 'tid': str, 'oid': str}
+_OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
+    'sequence': int, 'position': int, 'tid': str, 'time': (int, float)}
+#: In the place of a parent's number.
+_NO_PARENT = 0
+
+
+class Gap(Damaged):
+    """An object of the log is missing."""
+
+
+class Tip(NamedTuple):
+    """The end of a chain: what is behind its last head."""
+
+    #: Of the next object of the log.
+    sequence: int
+    #: In the Data.fs: where the next segment begins.
+    position: int
+    #: The sum of the head.
+    sum: bytes
+    #: The last tid, and the largest oid, of all segments up to here.
+    tid: bytes
+    oid: bytes
+
+    def behind(self, head: Head, key: str) -> 'Tip':
+        """The tip behind this head, which must be the next one."""
+        if head.generation:
+            raise heads.Newer(f'{key}: it was put after a pack, and this'
+                              ' release reads no packs')
+        if head.before != self.sum:
+            raise Damaged(f'{key}: it does not continue the object before it')
+        if head.kind == END:
+            return self._replace(sequence=self.sequence + 1, sum=head.sum)
+        if (head.start != self.position or head.tid <= self.tid
+                or head.oid < self.oid):
+            raise Damaged(f'{key}: it does not begin where the segment before'
+                          ' it ends')
+        return tip_behind(head, self.sequence)
+
+
+def tip_behind(head: Head, sequence: int) -> Tip:
+    """The tip behind a segment of this number, which is believed."""
+    return Tip(sequence + 1, head.end, head.sum, head.tid, head.oid)
+
+
+class Begin(NamedTuple):
+    """What the `begin` of a timeline says."""
+
+    names: Timeline
+    #: Behind it.
+    tip: Tip
+    #: The sum of the head of the parent's that it continues.
+    before: bytes
+    parent: int
+    created: float
+    why: str
+
+
+def begin(store: Store, database: Database, number: int, why: str,
+          fork: Tip | None = None) -> bytes:
+    """Put the `begin` of a timeline, and return its bytes; Exists.
+
+    `fork`: where it leaves its parent, which is the timeline before it."""
+    at = fork or Tip(0, 0, heads.NO_SUM, z64, z64)
+    body = bodies.document({
+        'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
+        'parent': number - 1 if fork else _NO_PARENT, 'sequence': at.sequence,
+        'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex()})
+    data = head_of(BEGIN, body, before=at.sum).pack() + body
+    store.create(database.timeline(number).begin, data)
+    return data
+
+
+def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
+    """The head of a document."""
+    return Head(kind, heads.WHOLE, 0, len(body),
+                hashlib.sha256(body).digest(), before=before)
+
+
+def read_begin(store: Store, database: Database, number: int) -> Begin:
+    names = database.timeline(number)
+    head, pieces = content.get(store, database, names.begin, (BEGIN,))
+    try:
+        found = bodies.read_document(content.whole(pieces), _FIELDS)
+        tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
+        parent, starts = found['parent'], (
+            found['sequence'], found['position'])
+        if (not _NO_PARENT <= parent < number
+                or not all(0 <= start < heads.LIMIT for start in starts)
+                or parent == _NO_PARENT and any(starts)):
+            raise Damaged('it begins nowhere')
+    except Damaged as error:
+        raise Damaged(f'{names.begin}: {error}') from None
+    return Begin(
+        names, Tip(found['sequence'], found['position'], head.sum, tid, oid),
+        head.before, parent, found['created'], found['why'])
+
+
+def newest(store: Store, database: Database) -> int:
+    """The number of the newest timeline; 0: there is none."""
+    number = 0
+    while _is_there(store, database.timeline(number + 1).begin):
+        number += 1
+    return number
+
+
+def _is_there(store: Store, key: str) -> bool:
+    try:
+        store.front(key, 1)
+    except Missing:
+        return False
+    return True
+
+
+def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
+    """What the heartbeat says; None: there is none.  It may be old, and
+    nothing is lost if it is damaged."""
+    try:
+        return bodies.read_document(content.whole(content.opened(
+            store, names.database, names.heartbeat, store.get(names.heartbeat),
+            (HEARTBEAT,))[1]), _OF_HEARTBEAT)
+    except (Missing, TooLarge, Damaged):
+        return None
+
+
+class History:
+    """A timeline, with what it has of its parents."""
+
+    def __init__(self, store: Store, database: Database, number: int) -> None:
+        self.store = store
+        self.database = database
+        #: From the oldest parent on.
+        self.begins: list[Begin] = []
+        while number != _NO_PARENT:
+            self.begins.insert(0, read_begin(store, database, number))
+            number = self.begins[0].parent
+
+    @property
+    def names(self) -> Timeline:
+        return self.begins[-1].names
+
+    def entries(self, tell: Callable[[Damaged], object] | None = None
+                ) -> Iterator[tuple[int, Entry]]:
+        """All objects of the log, with their numbers.
+
+        What is missing, or is no object of a log, is an error; with `tell`,
+        that is called, and the others follow."""
+        tell = tell or _raised
+        for begin, child in zip(self.begins, [*self.begins[1:], None]):
+            expected = begin.tip.sequence
+            stop = None if child is None else child.tip.sequence
+            for entry in self.store.list(begin.names.log):
+                try:
+                    sequence = begin.names.sequence(entry.key)
+                except Damaged as error:
+                    tell(error)
+                    continue
+                if stop is not None and sequence >= stop:
+                    break
+                if sequence != expected:
+                    tell(_gap(begin.names, expected, sequence))
+                yield sequence, entry
+                expected = sequence + 1
+            if stop not in (None, expected):
+                tell(_gap(begin.names, expected, stop))
+
+    def last(self) -> tuple[int, Entry] | None:
+        """The last object of the log; the others are not read."""
+        last = None
+        for last in self.entries():
+            pass
+        return last
+
+    def blob_list(self, sequence: int, segment: Head) -> list[ListedBlob]:
+        """The blobs that a segment names."""
+        key = self.names_of(sequence).blob_list(sequence, segment.blobs)
+        head, pieces = content.get(self.store, self.database, key, (LIST,))
+        try:
+            if head.plain != segment.blobs:
+                raise Damaged('it is another list than its segment says')
+            return bodies.read_blob_list(content.whole(pieces))
+        except Damaged as error:
+            raise Damaged(f'{key}: {error}') from None
+
+    def blob(self, blob: ListedBlob) -> Iterator[bytes]:
+        """The content of a blob, in pieces."""
+        key = self.database.blob(blob.oid, blob.tid, blob.sum)
+        head, pieces = content.get(self.store, self.database, key, (BLOB,))
+        if (head.plain, head.length) != (blob.sum, blob.size):
+            raise Damaged(f'{key}: it is another blob than its list says')
+        return pieces
+
+    def names_of(self, sequence: int) -> Timeline:
+        """The names of the timeline that has the object of this number."""
+        return next(begin.names for begin in reversed(self.begins)
+                    if begin.tip.sequence <= sequence)
+
+
+def _raised(error: Damaged) -> None:
+    raise error
+
+
+def _gap(names: Timeline, first: int, behind: int) -> Gap:
+    last = behind - 1
+    return Gap(f'{names.segment(first)} is missing' if first == last else
+               f'{names.segment(first)} is missing, and all up to'
+               f' {names.segment(last)}')
+
+
+class Chain:
+    """Follows the heads of a history, from its begin on; Damaged where one
+    does not continue it."""
+
+    def __init__(self, history: History) -> None:
+        first, *self._forks = history.begins
+        self.tip = first.tip
+        self._has_ended = False
+
+    def add(self, head: Head, sequence: int, key: str) -> None:
+        self._enter(sequence, key)
+        if self._has_ended:
+            raise Damaged(f'{key}: it is behind the end of its timeline')
+        if sequence != self.tip.sequence:
+            raise Gap(f'{key} is not the next object')
+        self.tip = self.tip.behind(head, key)
+        self._has_ended = head.kind == END
+
+    def go_on_behind(self, head: Head, sequence: int) -> None:
+        """After damage: take this one as it is."""
+        self.tip = tip_behind(head, sequence)
+
+    def _enter(self, sequence: int, key: str) -> None:
+        """Go on in the timelines that fork before the object of this
+        number."""
+        while self._forks and self._forks[0].tip.sequence <= sequence:
+            fork = self._forks.pop(0)
+            before, self.tip = self.tip, fork.tip
+            if fork.tip._replace(sum=fork.before) != before:
+                raise Damaged(f'{key}: its timeline does not begin where it'
+                              ' leaves its parent')

@@ -1,0 +1,176 @@
+"""Is all of a timeline in the store, and is it what was shipped?
+
+All heads are read, and the chain is followed; the sizes of objects and parts
+are compared with what names them.  A *deep* verification reads every byte, and
+compares it with its sum.
+
+What is wrong is noted, and the rest is verified all the same.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field
+
+from . import bodies
+from . import content
+from . import head as heads
+from . import timeline
+from .ahead import read_ahead
+from .bodies import ListedBlob
+from .head import END
+from .head import Damaged
+from .head import Head
+from .store import Entry
+from .timeline import Chain
+from .timeline import History
+
+
+@dataclass
+class Found:
+    """What a verification has found."""
+
+    segments: int = 0
+    size: int = 0
+    blobs: int = 0
+    size_of_blobs: int = 0
+    #: Blobs that were missing already when they should be shipped.
+    missing: int = 0
+    #: Of the first and the last segment.
+    first: bytes | None = None
+    last: bytes | None = None
+    has_ended: bool = False
+    #: One line each.
+    problems: list[str] = field(default_factory=list)
+
+
+def verify(history: History, is_deep: bool = False,
+           tell: Callable[[int], object] = lambda position: None) -> Found:
+    """`tell` is called with the position that is reached."""
+    made = _Verification(history, is_deep)
+    for position in made.run():
+        tell(position)
+    return made.found
+
+
+class _Verification:
+
+    def __init__(self, history: History, is_deep: bool) -> None:
+        self._history = history
+        self._is_deep = is_deep
+        self.found = Found()
+        store, database = history.store, history.database
+        #: Key -> size.
+        self._sizes = {
+            entry.key: entry.size for directory in (
+                () if is_deep else (database.blobs, database.parts))
+            for entry in store.list(directory)}
+
+    def run(self) -> Iterator[int]:
+        """Verify all; yield positions that are reached."""
+        chain = Chain(self._history)
+        for (sequence, entry), head in read_ahead(
+                self._history.entries(self._note), self._size, self._head):
+            if isinstance(head, Damaged):
+                self._note(head)
+                continue
+            try:
+                chain.add(head, sequence, entry.key)
+            except timeline.Gap:
+                chain.go_on_behind(head, sequence)  # it was noted
+            except Damaged as error:
+                self._note(error)
+                chain.go_on_behind(head, sequence)
+            if head.kind == END:
+                self.found.has_ended = True
+                continue
+            self._add(head)
+            if head.has_blobs:
+                self._verify_blobs(sequence, head)
+            yield head.end
+
+    def _note(self, error: Damaged) -> None:
+        self.found.problems.append(str(error))
+
+    def _size(self, item: tuple[int, Entry]) -> int:
+        return item[1].size if self._is_deep else heads.SIZE
+
+    def _add(self, head: Head) -> None:
+        found = self.found
+        found.segments += 1
+        found.size += head.length
+        found.first = found.first or head.tid
+        found.last = head.tid
+
+    # In threads
+
+    def _head(self, item: tuple[int, Entry]) -> Head | Damaged:
+        """Of an object of the log, or what is wrong with it."""
+        try:
+            return self._verified(item[1].key, item[1].size, timeline.IN_LOG)
+        except Damaged as error:
+            return error
+
+    def _blob(self, blob: ListedBlob) -> Damaged | None:
+        """What is wrong with a blob."""
+        key = self._history.database.blob(blob.oid, blob.tid, blob.sum)
+        try:
+            if self._is_deep:
+                for _ in self._history.blob(blob):
+                    pass
+            else:
+                self._verified(key, self._size_of(key), (heads.BLOB,))
+        except Damaged as error:
+            return error
+        return None
+
+    def _verified(self, key: str, size: int, kinds: tuple[bytes, ...]) -> Head:
+        """The head of an object, when all behind it is verified."""
+        store, database = self._history.store, self._history.database
+        if self._is_deep:
+            head, pieces = content.get(store, database, key, kinds)
+            for _ in pieces:
+                pass
+            return head
+        try:
+            head = heads.unpack(
+                store.front(key, heads.SIZE) if size else b'', kinds)
+            if head.form == heads.MANIFEST:
+                self._verify_parts(content.got(store, key), head)
+            elif size != heads.SIZE + head.length:
+                raise Damaged(f'it has {size:,} bytes, and its head says'
+                              f' {heads.SIZE + head.length:,}')
+        except Damaged as error:
+            raise Damaged(f'{key}: {error}') from None
+        return head
+
+    def _verify_parts(self, data: bytes, head: Head) -> None:
+        for part in bodies.read_manifest(
+                data[heads.SIZE:], head.length, content.PART):
+            key = self._history.database.part(part.sum)
+            if (found := self._size_of(key)) != part.length:
+                raise Damaged(f'its part {key} has {found:,} bytes in the'
+                              f' place of {part.length:,}')
+
+    def _size_of(self, key: str) -> int:
+        if key not in self._sizes:
+            raise Damaged(f'{key} is missing')
+        return self._sizes[key]
+
+    # Blobs
+
+    def _verify_blobs(self, sequence: int, head: Head) -> None:
+        try:
+            blobs = self._history.blob_list(sequence, head)
+        except Damaged as error:
+            self._note(error)
+            return
+        there = [blob for blob in blobs if blob.size is not None]
+        self.found.missing += len(blobs) - len(there)
+        for blob, wrong in read_ahead(
+                there, lambda blob: min(blob.size or 0, content.PART),
+                self._blob):
+            if wrong is not None:
+                self._note(wrong)
+            self.found.blobs += 1
+            self.found.size_of_blobs += blob.size or 0

@@ -1,0 +1,127 @@
+"""The stores that tests run on; obstore's are missing where it is."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+
+from fsyncstorage.backup.directory import Directory
+from fsyncstorage.backup.store import LARGEST
+from fsyncstorage.backup.store import Entry
+from fsyncstorage.backup.store import Exists
+from fsyncstorage.backup.store import Missing
+from fsyncstorage.backup.store import TooLarge
+
+from ..support import until
+
+with contextlib.suppress(ImportError):
+    from obstore.store import MemoryStore
+
+    from fsyncstorage.backup import objectstore
+
+HAS_OBSTORE = 'MemoryStore' in globals()
+#: Servers of S3 that a test can start.
+MOTO, VERSITY = 'moto_server', 'versitygw'
+KEY = 'only-for-tests'
+
+
+class Simple:
+    """A store in a dictionary, which a test can look into and change."""
+
+    name = 'simple'
+
+    def __init__(self):
+        self.objects = {}
+        self._lock = threading.Lock()
+        #: Called with the name of a method and a key, before it does anything.
+        self.before = lambda method, key: None
+
+    def create(self, key, data):
+        self.before('create', key)
+        with self._lock:
+            if key in self.objects:
+                raise Exists(key)
+            self.objects[key] = data
+
+    def overwrite(self, key, data):
+        self.before('overwrite', key)
+        self.objects[key] = data
+
+    def get(self, key):
+        self.before('get', key)
+        if key not in self.objects:
+            raise Missing(key)
+        if len(self.objects[key]) > LARGEST:
+            raise TooLarge(key, len(self.objects[key]))
+        return self.objects[key]
+
+    def front(self, key, length):
+        self.before('front', key)
+        if key not in self.objects:
+            raise Missing(key)
+        return self.objects[key][:length]
+
+    def list(self, directory, after=''):
+        self.before('list', directory)
+        for key in sorted(self.objects):
+            if key.startswith(directory.rstrip('/') + '/') and key > after:
+                yield Entry(key, len(self.objects[key]), time.time())
+
+    def delete(self, key):
+        self.objects.pop(key, None)
+
+
+def in_directory(case):
+    return Directory(case.directory)
+
+
+def in_memory(case):
+    return objectstore.ObjectStore(MemoryStore(), 'memory')
+
+
+def is_missing(program):
+    return not (HAS_OBSTORE and shutil.which(program))
+
+
+def in_s3(case, program):
+    """A bucket of a server that ends with the test."""
+    port = _free_port()
+    endpoint = f'http://127.0.0.1:{port}'
+    bucket = case.path('served/bucket')
+    os.makedirs(bucket)
+    os.mkdir(case.path('beside'))
+    command, name = {
+        MOTO: ([MOTO, '-H', '127.0.0.1', '-p', str(port)], 'bucket'),
+        VERSITY: ([VERSITY, '--access', KEY, '--secret', KEY,
+                   '--port', f'127.0.0.1:{port}', 'posix',
+                   '--sidecar', case.path('beside'), case.path('served')],
+                  'bucket')}[program]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    case.addCleanup(process.wait)
+    case.addCleanup(process.kill)
+    until(lambda: _listens(port) or process.poll() is not None, program)
+    if program == MOTO:
+        urllib.request.urlopen(urllib.request.Request(
+            f'{endpoint}/{name}', method='PUT')).close()
+    return objectstore.opened(
+        f's3://{name}/in/it', config={
+            'endpoint': endpoint, 'region': 'us-east-1',
+            'access_key_id': KEY, 'secret_access_key': KEY},
+        client_options={'allow_http': True})
+
+
+def _free_port():
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        return server.getsockname()[1]
+
+
+def _listens(port):
+    with contextlib.suppress(OSError):
+        socket.create_connection(('127.0.0.1', port)).close()
+        return True
+    return False

@@ -1,0 +1,265 @@
+"""`fsync-backup`: run, list, verify, restore; exit codes, and what is said."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from fsyncstorage.backup import running
+from fsyncstorage.backup.commandline import main
+from fsyncstorage.backup.directory import Directory
+from fsyncstorage.backup.store import StoreError
+
+from ..support import Thread
+from ..support import commit
+from ..support import run_command
+from ..support import until
+from .shipped import DATABASE
+from .shipped import Shipped
+
+DONE, DAMAGED, CANNOT_RUN = 0, 1, 2
+
+
+class Command(Shipped):
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path('store'))
+        self.store = Directory(self.path('store'))
+        self.tid = self.commit_blob(1, b'one')
+
+    def run_it(self, command, *options):
+        paths = {
+            'run': (self.path(), self.path('store'), '--blobs',
+                    self.path('Data.fs.blobs')),
+            'restore': (self.path('store'), self.path('Restored.fs'),
+                        '--blobs', self.path('Restored.blobs')),
+        }.get(command, (self.path('store'),))
+        return run_command(main, command, *paths, *options)
+
+    def succeed(self, *arguments):
+        status, out, err = self.run_it(*arguments)
+        self.assertEqual((status, err), (DONE, ''))
+        return out
+
+    def fail_with(self, expected, *arguments):
+        """One line on standard error; return it."""
+        status, out, err = self.run_it(*arguments)
+        self.assertEqual((status, out), (expected, ''))
+        self.assertRegex(err, r'\Afsync-backup[ a-z]*: [^\n]*\n\Z')
+        return err
+
+    def segment(self, number):
+        return os.path.join(self.path('store'),
+                            DATABASE.timeline(1).segment(number))
+
+
+class Whole(Command):
+
+    def test_from_run_to_restore(self):
+        self.assertEqual(self.succeed('run', '--once'), '')
+        self.assertIn(self.tid.hex(), self.succeed('list'))
+        for options in (), ('--deep',):
+            said = self.succeed('verify', *options)
+            self.assertIn('1 segments', said)
+            self.assertIn('1 blobs with 3', said)
+        self.assertIn(self.tid.hex(), self.succeed('restore'))
+        self.assertEqual(self.content_of_file('Restored.fs'),
+                         self.content_of_file())
+
+    def test_reports_as_json(self):
+        self.succeed('run', '--once')
+        found, = json.loads(self.succeed('list', '--json'))['timelines']
+        self.assertEqual(
+            (found['timeline'], found['objects'], found['size'], found['tid']),
+            (1, 1, os.stat(self.path()).st_size, self.tid.hex()))
+        found = json.loads(self.succeed('verify', '--json'))
+        self.assertEqual((found['segments'], found['problems'], found['last']),
+                         (1, [], self.tid.hex()))
+        found = json.loads(self.succeed('restore', '--json'))
+        self.assertEqual((found['tid'], found['blobs']), (self.tid.hex(), 1))
+
+    def test_to_a_point(self):
+        self.succeed('run', '--once')
+        commit(self.storage, {2: b'later'})
+        self.succeed('run', '--once')
+        self.succeed('restore', '--to', self.tid.hex())
+        self.assertLess(len(self.content_of_file('Restored.fs')),
+                        len(self.content_of_file()))
+
+    def test_help_names_the_commands(self):
+        status, out, _ = run_command(main, '--help')
+        self.assertEqual(status, DONE)
+        for command in 'run', 'list', 'verify', 'restore':
+            self.assertIn(command, out)
+
+
+class Refusals(Command):
+
+    def test_a_copy_that_has_gone_on(self):
+        self.succeed('run', '--once')
+        other = self.handed_out('Other.fs')
+        commit(other, {0: b'data'})
+        paths = (self.path('Other.fs'), self.path('store'), '--blobs',
+                 self.path('Other.fs.blobs'), '--once')
+        status, _, err = run_command(main, 'run', *paths)
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('--new-timeline', err)
+        status, _, err = run_command(
+            main, 'run', *paths, '--new-timeline', 'a test')
+        self.assertEqual((status, err), (DONE, ''))
+        self.assertIn('a test', self.succeed('list'))
+        self.assertIn('--timeline', self.fail_with(CANNOT_RUN, 'restore'))
+        self.assertIn('no timeline 3', self.fail_with(
+            CANNOT_RUN, 'restore', '--timeline', '3'))
+        self.succeed('restore', '--timeline', '1')
+
+    def test_what_is_there(self):
+        self.succeed('run', '--once')
+        with open(self.path('Restored.fs'), 'x'):
+            pass
+        self.assertIn('overwrites nothing', self.fail_with(
+            CANNOT_RUN, 'restore'))
+
+    def test_no_backup(self):
+        for command in 'list', 'verify', 'restore':
+            self.assertIn('no backup', self.fail_with(CANNOT_RUN, command))
+
+    def test_no_store(self):
+        os.rmdir(self.path('store'))
+        for command in 'run', 'list', 'verify', 'restore':
+            self.assertIn('no directory', self.fail_with(CANNOT_RUN, command))
+
+    def test_no_server(self):
+        status, _, err = run_command(
+            main, 'run', self.path('None.fs'), self.path('store'), '--once')
+        self.assertEqual(status, CANNOT_RUN)
+        self.assertIn('no server', err)
+
+    def test_bad_arguments(self):
+        for arguments in (
+                ('restore', '--to', 'yesterday'),
+                ('list', '--database', '../a'), ('list', '--deep'),
+                ('restore', '--timeline', 'x')):
+            self.fail_with(CANNOT_RUN, *arguments)
+        status, _, err = run_command(main, 'list', 'ftp://a/b')
+        self.assertEqual(status, CANNOT_RUN)
+        self.assertIn('s3', err)
+
+
+class Damage(Command):
+
+    def setUp(self):
+        super().setUp()
+        for number in range(2, 5):
+            self.succeed('run', '--once')
+            commit(self.storage, {number: b'data'})
+
+    def test_a_gap(self):
+        os.remove(self.segment(1))
+        status, out, _ = self.run_it('verify')
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('missing', out)
+        for command in (('list',), ('restore',), ('run', '--once')):
+            self.assertIn('missing', self.fail_with(DAMAGED, *command))
+
+    def test_a_flipped_bit(self):
+        with open(self.segment(1), 'r+b') as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read()
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+        self.succeed('verify')
+        status, out, _ = self.run_it('verify', '--deep', '--json')
+        self.assertEqual(status, DAMAGED)
+        self.assertEqual(len(json.loads(out)['problems']), 1)
+        self.assertIn('--to', self.fail_with(DAMAGED, 'restore'))
+
+
+class Running(Command):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(running, PERIOD=0.01, LONGEST_PERIOD=0.02, BEAT=0.01)
+        self.addCleanup(logging.getLogger('fsyncstorage').setLevel,
+                        logging.getLogger('fsyncstorage').level)
+
+    @contextlib.contextmanager
+    def runs(self):
+        """An uploader that runs in a thread; it is told to end, and its thread
+        is returned."""
+        stop = threading.Event()
+        self.made = self.uploader(start=False)
+        thread = Thread(running.run, self.made, stop)
+        try:
+            yield thread
+        finally:
+            stop.set()
+
+    def shipped(self, number):
+        return until(lambda: os.path.exists(self.segment(number)),
+                     'a segment that is shipped')
+
+    def test_what_is_committed_is_shipped(self):
+        with self.runs() as thread:
+            self.shipped(0)
+            commit(self.storage, {2: b'data'})
+            self.shipped(1)
+        thread.result()
+
+    def test_a_store_that_is_away(self):
+        """It is said once; then all is shipped."""
+        create, is_away = self.store.create, threading.Event()
+        failed = []
+
+        def fail(key, data):
+            if is_away.is_set():
+                failed.append(key)
+                raise StoreError('away')
+            create(key, data)
+
+        self.store.create = fail
+        with self.assertLogs('fsyncstorage', 'INFO') as logs, \
+                self.runs() as thread:
+            self.shipped(0)
+            is_away.set()
+            commit(self.storage, {2: b'data'})
+            until(lambda: len(failed) > 2, 'tries')
+            commit(self.storage, {3: b'data'})
+            is_away.clear()
+            self.shipped(1)
+            until(lambda: 'works again' in str(logs.output), 'a line')
+        thread.result()
+        self.assertEqual(str(logs.output).count('away'), 1)
+        self.succeed('restore')
+
+    def test_a_server_that_comes_later(self):
+        self.handout.close()
+        self.storage.close()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs, \
+                self.runs() as thread:
+            until(lambda: 'no server' in str(logs.output), 'a warning')
+            self.storage = self.handed_out()
+            self.shipped(0)
+        thread.result()
+
+    def hand_out(self, storage):
+        self.handout = super().hand_out(storage)
+
+    def test_a_signal_ends_it(self):
+        process = subprocess.Popen(
+            [sys.executable, '-m', 'fsyncstorage.backup.commandline', 'run',
+             self.path(), self.path('store'), '--blobs',
+             self.path('Data.fs.blobs')], stderr=subprocess.PIPE, text=True,
+            env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)})
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.shipped(0)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, DONE)
+        self.assertIn('goes on at position', err)

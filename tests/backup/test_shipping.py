@@ -1,0 +1,526 @@
+"""What is durable is shipped, in an order that leaves nothing half there; and
+two writers never make two histories of one timeline."""
+
+import os
+import random
+import shutil
+import time
+
+from ZODB.utils import z64
+
+from fsyncstorage.backup import bodies
+from fsyncstorage.backup import content
+from fsyncstorage.backup import head as heads
+from fsyncstorage.backup import segment
+from fsyncstorage.backup import timeline
+from fsyncstorage.backup.prefix import Unreachable
+from fsyncstorage.backup.segment import NotShipped
+from fsyncstorage.backup.store import Exists
+from fsyncstorage.backup.store import StoreError
+from fsyncstorage.backup.timeline import Chain
+from fsyncstorage.backup.timeline import History
+from fsyncstorage.backup.uploader import Stopped
+
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from .shipped import DATABASE
+from .shipped import RECORD
+from .shipped import Shipped
+
+
+class WhatIsShipped(Shipped):
+
+    def read_chain(self, number=1):
+        """Where the chain of heads ends."""
+        history = History(self.store, DATABASE, number)
+        chain = Chain(history)
+        for sequence, entry in history.entries():
+            chain.add(heads.unpack(self.store.front(entry.key, heads.SIZE),
+                                   timeline.IN_LOG), sequence, entry.key)
+        return chain.tip
+
+    def test_the_bytes_of_the_file(self):
+        uploader = self.uploader()
+        for number in range(3):
+            tid = commit(self.storage, {number: b'%d' % number})
+            self.assertTrue(uploader.ship())
+            self.assertFalse(uploader.ship())
+            self.assertEqual(self.content_of_log(), self.content_of_file())
+        self.assertEqual(self.read_chain(), uploader.tip)
+        self.assertEqual(uploader.tip[3:], (tid, oid(2)))
+        self.assertEqual(len(self.keys('t000001/log/')), 3)
+
+    def test_an_empty_file_is_not_shipped(self):
+        self.assertFalse(self.uploader().ship())
+        self.assertEqual(self.keys('t000001/log/'), [])
+
+    def test_only_what_is_durable(self):
+        """Under `none` a commit is published before it is synced."""
+        storage = self.handed_out('Other.fs', durability='none')
+        commit(storage, {0: b'data'})
+        self.assertFalse(self.uploader('Other.fs').ship())
+
+    def test_only_what_is_published(self):
+        """`f` is called when the transaction is durable."""
+        commit(self.storage, {0: b'data'})
+        uploader = self.uploader()
+        uploader.ship()
+        before = uploader.tip
+        commit(self.storage, {1: b'data'}, f=lambda tid: uploader.ship())
+        self.assertEqual(uploader.tip, before)
+        self.assertTrue(uploader.ship())
+
+    def test_tids_rise_over_segments(self):
+        uploader = self.uploader()
+        commit(self.storage, {0: b'data'})
+        file = uploader._prefix.file
+        with self.assertRaisesRegex(NotShipped, 'does not rise'):
+            segment.next_segment(
+                segment.Window(file.read, file.end),
+                uploader.tip._replace(tid=b'\xff' * 8))
+
+    def test_segments_end_with_transactions(self):
+        self.patch(content, PART=1000)
+        sizes = [10, 300, 300, 300, 5000, 10, 900, 900]
+        for size in sizes:
+            commit(self.storage, {len(sizes): bytes(size)}, {
+                len(sizes): self.storage.lastTransaction()})
+        uploader = self.uploader()
+        uploader.ship()
+        self.assertEqual(self.read_chain(), uploader.tip)
+        found = [heads.unpack(self.store.objects[key], (heads.SEGMENT,))
+                 for key in self.keys('t000001/log/')]
+        ends = {transaction.end for transaction in segment.scan.transactions(
+            segment.Window(uploader._prefix.file.read, found[-1].end))}
+        self.assertEqual(found[-1].end, os.stat(self.path()).st_size)
+        self.assertLessEqual({head.end for head in found}, ends)
+        for head in found:
+            self.assertTrue(
+                head.length <= 1000 or head.form == heads.MANIFEST, head)
+        self.assertLess(len(found), len(sizes))
+
+    def test_a_start_goes_on(self):
+        for number in range(3):
+            commit(self.storage, {number: b'data'})
+            self.uploader().ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def test_a_damaged_file_is_not_shipped(self):
+        commit(self.storage, {0: b'data'})
+        commit(self.storage, {1: b'something'})
+        data = self.content_of_file()
+        with open(self.path(), 'r+b') as file:
+            file.seek(data.index(b'something'))
+            file.write(b'S')
+        with self.assertRaisesRegex(NotShipped, 'checksum'):
+            self.uploader().ship()
+        self.assertEqual(self.keys('t000001/log/'), [])
+
+
+class Blobs(Shipped):
+
+    def test_they_are_there_before_the_segment(self):
+        """Also where the store fails at any put."""
+        self.commit_blob(1, b'one')
+        self.commit_blob(2, bytes(100))
+        uploader = self.uploader()
+        order = []
+        self.store.before = lambda method, key: order.append((method, key))
+        uploader.ship()
+        order = [key.split('/')[1:] for method, key in order
+                 if method == 'create']
+        self.assertEqual([names[0] for names in order],
+                         ['t000001', 'blobs', 'blobs', 't000001'])
+        self.assertEqual([order[0][1], order[-1][1]], ['lists', 'log'])
+
+    def test_a_list_names_them(self):
+        tids = [self.commit_blob(number, bytes(number)) for number in (2, 1)]
+        commit(self.storage, {3: b'no blob'})
+        self.uploader().ship()
+        key, = self.keys('t000001/lists/')
+        listed = bodies.read_blob_list(self.store.objects[key][heads.SIZE:])
+        self.assertEqual(
+            [(blob.oid, blob.tid, blob.size) for blob in listed],
+            [(oid(2), tids[0], 2), (oid(1), tids[1], 1)])
+        for blob in listed:
+            data = self.store.objects[DATABASE.blob(
+                blob.oid, blob.tid, blob.sum)]
+            self.assertEqual(data[heads.SIZE:], bytes(blob.size))
+        last = self.store.objects[self.keys('t000001/log/')[0]]
+        self.assertIn(heads.unpack(last, (heads.SEGMENT,)).blobs.hex(), key)
+
+    def test_of_an_undo(self):
+        """The record has no data of its own, and the blob has a file."""
+        first = self.commit_blob(1, b'one')
+        transaction = begin(self.storage)
+        self.store_blob(self.storage, transaction, 1, b'two', serial=first,
+                        record=RECORD)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        undone = self.storage.undoLog(0, 1)[0]['id']
+        transaction = begin(self.storage)
+        self.storage.undo(undone, transaction)
+        self.storage.tpc_vote(transaction)
+        tid = self.storage.tpc_finish(transaction)
+        self.uploader().ship()
+        self.assertTrue([key for key in self.keys('blobs/')
+                         if tid.hex() in key])
+        self.assertEqual(len(self.keys('blobs/')), 3)
+
+    def test_one_that_is_missing_is_shipped_as_missing(self):
+        tid = self.commit_blob(1, b'one')
+        self.commit_blob(2, b'two')
+        os.remove(self.storage.fshelper.getBlobFilename(oid(1), tid))
+        uploader = self.uploader()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            uploader.ship()
+        self.assertIn(tid.hex(), logs.output[0])
+        self.assertEqual(uploader.missing, 1)
+        self.assertEqual(len(self.keys('blobs/')), 1)
+
+    def test_of_a_wrapper_that_encrypts(self):
+        """Its records may be of blobs, or not: files are shipped."""
+        transaction = begin(self.storage)
+        self.store_blob(self.storage, transaction, 1, record=b'.cfgh')
+        self.storage.store(oid(2), z64, b'.cijk', '', transaction)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        uploader = self.uploader()
+        uploader.ship()
+        self.assertEqual(len(self.keys('blobs/')), 1)
+        self.assertEqual(uploader.missing, 0)
+
+    def test_those_that_a_pack_removes_meanwhile(self):
+        """They are not shipped as missing, and neither is their segment."""
+        first = self.commit_blob(1, b'one')
+        commit(self.storage, {5: bytes(2000)})
+        tid = self.commit_blob(2, b'two')
+        transaction = begin(self.storage)
+        self.store_blob(self.storage, transaction, 2, b'new', serial=tid,
+                        record=RECORD)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.patch(content, PART=1000)
+        uploader = self.uploader()
+
+        def pack(method, key):
+            if key.endswith('/log/000000000001'):
+                self.store.before = lambda method, key: None
+                self.storage.pack(time.time(), None, gc=False)
+
+        self.store.before = pack
+        with self.assertRaisesRegex(Unreachable, 'pack'):
+            uploader.ship()
+        self.assertEqual(len(self.keys('t000001/log/')), 2)
+        self.assertTrue(first)
+
+    def test_a_store_that_fails_at_any_call(self):
+        """The next round goes on; and whenever there is a segment, its blobs
+        are there."""
+        self.commit_blob(1, b'one')
+        commit(self.storage, {3: b'no blob'})
+        self.commit_blob(2, b'two')
+        whole = None
+        for number in range(40):
+            self.store.objects.clear()
+            uploader = self.uploader()
+            calls = iter(range(number, -1, -1))
+
+            def fail(method, key):
+                if not next(calls, 1):
+                    raise StoreError('away')
+
+            self.store.before = fail
+            try:
+                uploader.ship()
+                uploader.beat()
+            except StoreError:
+                if self.keys('t000001/log/'):
+                    self.assertEqual(len(self.keys('blobs/')), 2)
+            else:
+                whole = number
+            self.store.before = lambda method, key: None
+            uploader.ship()
+            self.assertEqual(self.content_of_log(), self.content_of_file())
+            if whole is not None:
+                break
+        self.assertGreater(whole, 5)
+
+    def test_a_large_one(self):
+        self.patch(content, PART=1000)
+        self.commit_blob(1, random.Random(1).randbytes(3500))
+        self.uploader().ship()
+        self.assertGreaterEqual(len(self.keys('parts/')), 4)
+
+    def test_a_directory_that_is_not_named(self):
+        uploader = self.uploader(start=False)
+        uploader._prefix._blob_dir = None
+        with self.assertRaisesRegex(Unreachable, 'no directory of blobs'):
+            uploader.start()
+
+
+class Fence(Shipped):
+
+    def setUp(self):
+        super().setUp()
+        for number in range(3):
+            commit(self.storage, {number: b'data %d' % number})
+
+    def copy(self, name='Copy.fs'):
+        """Last night's copy, started elsewhere."""
+        shutil.copyfile(self.path(), self.path(name))
+        return self.handed_out(name)
+
+    def test_a_put_whose_answer_was_lost(self):
+        uploader = self.uploader()
+        create = self.store.create
+
+        def lost(key, data):
+            create(key, data)
+            raise StoreError('no answer')
+
+        self.store.create = lost
+        with self.assertRaises(StoreError):
+            uploader.ship()
+        self.store.create = create
+        uploader.ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def test_two_uploaders_of_one_file(self):
+        """Both go on, and they make one log."""
+        one, two = self.uploader(), self.uploader()
+        chance = random.Random(1)
+        for number in range(10, 40):
+            commit(self.storage, {number: b'data'})
+            for uploader in chance.sample([one, two], chance.randint(0, 2)):
+                chance.choice([uploader.ship, uploader.beat])()
+        for uploader in one, two:
+            uploader.ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+        self.assertEqual(one.tip, two.tip)
+
+    def test_a_copy_that_has_gone_on(self):
+        """Whoever is second stops: at a segment, and at a heartbeat."""
+        self.uploader().ship()
+        copy = self.copy()
+        commit(copy, {7: b'of the copy'})
+        commit(self.storage, {7: b'of the site'})
+        for stop in 'ship', 'beat':
+            with self.subTest(stop):
+                first, second = self.uploader(), self.uploader('Copy.fs')
+                self.store.objects = dict(self.store.objects)
+                first.ship()
+                before = dict(self.store.objects)
+                with self.assertRaisesRegex(Stopped, '--new-timeline'):
+                    getattr(second, stop)()
+                self.assertEqual(
+                    self.log_and_heartbeat(), self.log_and_heartbeat(before))
+            self.store.objects.popitem()
+
+    def log_and_heartbeat(self, objects=None):
+        return {key: data for key, data in (
+            self.store.objects if objects is None else objects).items()
+            if '/log/' in key or key.endswith('heartbeat')}
+
+    def test_a_copy_at_its_start(self):
+        copy = self.copy()
+        commit(copy, {7: b'of the copy'})
+        commit(self.storage, {7: b'of the site'})
+        self.uploader().ship()
+        with self.assertRaisesRegex(Stopped, 'not the file that was shipped'):
+            self.uploader('Copy.fs')
+
+    def test_a_copy_that_is_behind(self):
+        self.copy()
+        commit(self.storage, {7: b'of the site'})
+        self.uploader().ship()
+        with self.assertRaisesRegex(Stopped, 'cut back'):
+            self.uploader('Copy.fs')
+
+    def test_a_file_that_is_packed_while_it_is_shipped(self):
+        self.commit_blob(9, b'one')
+        uploader = self.uploader()
+        uploader.ship()
+        commit(self.storage, {0: b'again'},
+               {0: self.storage.loadBefore(oid(0), b'\x7f' * 8)[1]})
+        self.storage.pack(time.time(), None, gc=False)
+        commit(self.storage, {10: b'behind it'})
+        with self.assertRaisesRegex(Stopped, 'packed'):
+            uploader.ship()
+
+    def test_the_end_of_a_timeline(self):
+        uploader = self.uploader()
+        uploader.ship()
+        body = bodies.document({})
+        self.store.create(
+            DATABASE.timeline(1).segment(uploader.tip.sequence),
+            timeline.head_of(heads.END, body, uploader.tip.sum).pack()
+            + body)
+        with self.assertRaisesRegex(Stopped, 'another site has taken over'):
+            uploader.beat()
+        commit(self.storage, {7: b'later'})
+        with self.assertRaisesRegex(Stopped, 'another site has taken over'):
+            uploader.ship()
+        with self.assertRaisesRegex(Stopped, 'another site has taken over'):
+            self.uploader()
+
+    def test_a_store_that_overwrites(self):
+        def create(key, data):
+            self.store.objects[key] = data
+
+        self.store.create = create
+        with self.assertRaisesRegex(Stopped, 'create-only'):
+            self.uploader()
+
+    def test_a_store_that_has_lost_objects(self):
+        uploader = self.uploader()
+        uploader.ship()
+        commit(self.storage, {7: b'later'})
+        uploader.ship()
+        uploader.beat()
+        del self.store.objects[DATABASE.timeline(1).segment(1)]
+        with self.assertRaisesRegex(Stopped, 'has lost some'):
+            self.uploader().beat()
+
+    def test_what_is_no_object_of_a_backup(self):
+        uploader = self.uploader()
+        self.store.create(DATABASE.timeline(1).segment(0), b'something')
+        with self.assertRaises(Stopped):
+            uploader.ship()
+
+    # A timeline of its own
+
+    def test_a_new_timeline_leaves_the_old_one_where_it_differs(self):
+        first = self.uploader()
+        first.ship()
+        copy = self.copy()
+        fork = first.tip
+        commit(self.storage, {7: b'of the site'})
+        first.ship()
+        commit(copy, {7: b'of the copy'})
+        second = self.uploader('Copy.fs', new_timeline='staging')
+        second.ship()
+        begin = timeline.read_begin(self.store, DATABASE, 2)
+        self.assertEqual(begin.tip[:2], fork[:2])
+        self.assertEqual((begin.parent, begin.why), (1, 'staging'))
+        self.assertEqual(
+            self.content_of_file('Copy.fs'),
+            self.content_of_file()[:fork.position] + self.content_of_log(2))
+        # Its next start goes on with it.
+        commit(copy, {8: b'of the copy'})
+        self.uploader('Copy.fs').ship()
+        self.assertEqual(
+            self.content_of_file('Copy.fs'),
+            self.content_of_file()[:fork.position] + self.content_of_log(2))
+
+    def test_a_new_timeline_of_a_file_that_differs_early(self):
+        """What is equal behind the difference does not count."""
+        uploader = self.uploader()
+        uploader.ship()
+        commit(self.storage, {7: b'later'})
+        uploader.ship()
+        self.copy()
+        first = DATABASE.timeline(1).segment(0)
+        head = heads.unpack(self.store.objects[first], (heads.SEGMENT,))
+        self.uploader('Copy.fs')
+        changed = head._replace(plain=bytes(32))
+        self.store.objects[first] = (
+            changed.pack() + self.store.objects[first][heads.SIZE:])
+        self.uploader('Copy.fs', new_timeline='a test').ship()
+        begin = timeline.read_begin(self.store, DATABASE, 2)
+        self.assertEqual((begin.parent, begin.tip.position), (0, 0))
+
+    def test_a_new_timeline_of_another_file(self):
+        self.uploader().ship()
+        other = self.handed_out('Other.fs')
+        commit(other, {0: b'of another'})
+        self.uploader('Other.fs', new_timeline='another').ship()
+        begin = timeline.read_begin(self.store, DATABASE, 2)
+        self.assertEqual((begin.parent, begin.tip[:2]), (0, (0, 0)))
+        self.assertEqual(self.content_of_log(2),
+                         self.content_of_file('Other.fs'))
+
+    def test_one_begin_of_two(self):
+        with self.assertRaises(Exists):
+            for _ in range(2):
+                timeline.begin(self.store, DATABASE, 1, 'a test')
+        self.assertEqual(self.uploader().tip.tid, z64)
+
+
+class Heartbeats(Shipped):
+
+    def test_it_says_how_far(self):
+        uploader = self.uploader()
+        names = DATABASE.timeline(1)
+        uploader.beat()
+        tid = commit(self.storage, {0: b'data'})
+        uploader.ship()
+        uploader.beat()
+        found = timeline.read_heartbeat(self.store, names)
+        self.assertEqual(found['sequence'], 1)
+        self.assertEqual(found['tid'], tid.hex())
+
+
+class Reachable(Shipped):
+
+    def test_no_server(self):
+        with self.assertRaisesRegex(Unreachable, 'no server'):
+            self.uploader('Other.fs')
+
+    def test_a_server_that_has_ended(self):
+        """What it has made durable before is shipped."""
+        uploader = self.uploader()
+        commit(self.storage, {0: b'data'})
+        self.end_handing_out()
+        self.storage.close()
+        uploader.ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def test_a_link_to_the_file(self):
+        """Its server is asked beside the link, as it names its socket."""
+        os.mkdir(self.path('disk'))
+        self.end_handing_out()
+        self.storage.close()
+        os.rename(self.path(), self.path('disk/real.fs'))
+        os.symlink(self.path('disk/real.fs'), self.path())
+        self.storage = self.handed_out()
+        commit(self.storage, {0: b'data'})
+        self.uploader().ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def test_another_file_has_its_name(self):
+        """What was committed in the old one is shipped; but nobody is told
+        that all is well."""
+        uploader = self.uploader()
+        commit(self.storage, {0: b'data'})
+        shutil.copyfile(self.path(), self.path('Copy.fs'))
+        os.rename(self.path('Copy.fs'), self.path())
+        with self.assertRaisesRegex(Unreachable, 'another file'):
+            self.uploader()
+        self.end_handing_out()
+        self.storage.close()
+        uploader.ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+        with self.assertRaises(Unreachable):
+            uploader.beat()
+        self.assertEqual(self.keys('t000001/heartbeat'), [])
+
+    def test_a_server_that_is_started_again(self):
+        uploader = self.uploader()
+        for number in range(3):
+            commit(self.storage, {number: b'data'})
+            uploader.ship()
+            self.end_handing_out()
+            self.storage.close()
+            self.storage = self.handed_out()
+        commit(self.storage, {9: b'data'})
+        uploader.ship()
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def end_handing_out(self):
+        self.handout.close()
+
+    def hand_out(self, storage):
+        self.handout = super().hand_out(storage)
+        return self.handout
