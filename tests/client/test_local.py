@@ -104,6 +104,14 @@ class LocalTestCase(ConnectedTestCase):
 
 class Loads(LocalTestCase):
 
+    def test_each_is_counted(self):
+        """Also if the cache has the object."""
+        client = self.connect()
+        client.loadBefore(oid(1), maxtid)  # by the server, and kept
+        for _ in range(50):
+            self.read(client, 1)
+        self.assertEqual(client.stats()['local_reads'], 50)
+
     def test_from_the_file(self):
         client = self.connect()
         with self.asked(0):

@@ -233,9 +233,9 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* What the server's file has; NULL if that is not certain.  (The twin takes the
-   time of some.)  A last tid that is seen before the cache has published it
-   does no harm: the transaction is in the file. */
+/* What the server's file has; NULL if that is not certain; `uncertain` if the
+   twin is to take the time of this load.  A last tid that is seen before the
+   cache has published it does no harm: the transaction is in the file. */
 static PyObject *locally(Used *used, PyObject *const *oid_and_tid)
 {
     PyObject *local = its(used->client, LOCAL), *source, *counts, *found;
@@ -245,14 +245,18 @@ static PyObject *locally(Used *used, PyObject *const *oid_and_tid)
         return NULL;
     counts = its(used->client, LOCAL_COUNTS);
     last = PyBytes_AsString(its(used->cache, LAST_TID));
-    if (its(counts, IS_DUE) != Py_False
-        || get64((const unsigned char *)tid)
-           > get64((const unsigned char *)last) + 1)
+    if (get64((const unsigned char *)tid)
+        > get64((const unsigned char *)last) + 1)
         return NULL;
     source = owned(local, SOURCE);
     if (!source || Py_TYPE(source) != source_type) {
         Py_XDECREF(source);
         return NULL;
+    }
+    if (its(counts, IS_DUE) == Py_True) {
+        Py_DECREF(source);
+        Py_INCREF(uncertain);
+        return uncertain;
     }
     found = source_load_before(source, oid_and_tid, 2);
     Py_DECREF(source);
