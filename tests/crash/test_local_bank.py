@@ -34,6 +34,7 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage.client.local import LocalReads
+from fsyncstorage.client.localcounts import LocalCounts
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
@@ -77,10 +78,17 @@ class LocalAnswers:
 
         def counted(reads, *args):
             answer = load(reads, *args)
-            self.known += answer is not UNCERTAIN
             self.uncertain += answer is UNCERTAIN
             return answer
 
+        answered = LocalCounts.answered
+
+        def known(counts):
+            self.known += 1
+            return answered(counts)
+
+        # (By the core, too.)
+        test.patch(LocalCounts, answered=known)
         test.patch(LocalReads, load_before=counted)
 
 
