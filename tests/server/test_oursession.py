@@ -902,6 +902,8 @@ class Rubbish(StreamTestCase):
                 over.set()
                 honest.result()
             until(lambda: self.server.door._left == left, 'they are gone')
+        # What they had sent may be a commit.
+        until(lambda: len(self.service.sessions) == 1, 'all is done')
         self.check_nothing_is_left()
         self.assertEqual(owners(self.storage._turns), 0)
         self.assertEqual(self.storage._begun, {})

@@ -90,6 +90,7 @@ class Reader:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self):
+        self.descriptor = core.NO_DESCRIPTOR
         self._connection.close()
 
 
@@ -165,7 +166,7 @@ class Readers:
         except BaseException:
             self._changed.notify()  # another thread may have this reader
             raise
-        if not in_time:
+        if not in_time and not self._free:
             raise Lost('no reader became free')
 
     def _may_open(self):

@@ -7,7 +7,7 @@ what to read first, and what a test compares the core with:
 
 - Source       format.source: answers loads from a data file, by its map
 - Answering    local.answering: a reader's loads, in a process that reads
-- load         client.storage: a load, from the cache or by a reader
+- load         client.storage: a load: the file, the cache, or a reader
 """
 
 import os

@@ -4,7 +4,6 @@ The twins are client.cache and client.cachefile, whose objects these are. */
 
 #include "client.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* A record of the client's cache: check, previous check, kind, length, oid,
@@ -83,6 +82,7 @@ static Entry entry_of(PyObject *index, const unsigned char *oid)
 {
     Entry entry = {NULL, NULL, NULL};
     PyObject *get = its(index, BUCKET), *prefix;
+    Py_XINCREF(get);
     prefix = PyBytes_FromStringAndSize((const char *)oid, 6);
     entry.name = PyBytes_FromStringAndSize((const char *)oid + 6, 2);
     if (get && prefix && entry.name)
@@ -91,6 +91,7 @@ static Entry entry_of(PyObject *index, const unsigned char *oid)
         entry.position = PyObject_CallMethodObjArgs(
             entry.bucket, names[GET], entry.name, NULL);
     Py_XDECREF(prefix);
+    Py_XDECREF(get);
     return entry;
 }
 
@@ -107,14 +108,20 @@ static PyObject *current(const unsigned char *record, size_t size,
                          uint64_t position, const unsigned char *oid,
                          const unsigned char *tid)
 {
+    unsigned char serial[8];
+    PyObject *data;
     if (record[OF_KIND] != 'D' || get32(record + OF_LENGTH) != size - HEAD
         || memcmp(record + OF_OID, oid, OID)
         || get32(record) != crc32_of(record + CHECK, size - CHECK,
                                      (uint32_t)(position % MODULUS))
         || memcmp(record + OF_SERIAL, tid, 8) >= 0)
         return NULL;
-    return Py_BuildValue("y#y#O", record + HEAD, (Py_ssize_t)(size - HEAD),
-                         record + OF_SERIAL, (Py_ssize_t)8, Py_None);
+    memcpy(serial, record + OF_SERIAL, 8);
+    data = PyBytes_FromStringAndSize((const char *)record + HEAD,
+                                     (Py_ssize_t)(size - HEAD));
+    /* (A tuple may run Python, which moves the record.) */
+    return data ? Py_BuildValue("Ny#O", data, serial, (Py_ssize_t)8, Py_None)
+                : NULL;
 }
 
 static PyObject *in_tail(PyObject *tail, uint64_t at, uint64_t position,
@@ -179,20 +186,18 @@ static int is_missing_before(PyObject *cache, const unsigned char *oid,
     return !count;
 }
 
-/* The cache's lock is not taken: nothing is changed here, and what is
-   overwritten meanwhile does not check. */
+/* The cache's lock is not taken: nothing is changed here but a count, and what
+   is overwritten meanwhile does not check. */
 PyObject *hit(PyObject *cache, PyObject *oid_object, PyObject *tid_object,
               int *is_missing)
 {
     const unsigned char *oid = (unsigned char *)PyBytes_AsString(oid_object);
     const unsigned char *tid = (unsigned char *)PyBytes_AsString(tid_object);
-    PyObject *file = its(cache, ITS_FILE), *tail, *result;
+    PyObject *file, *tail, *result;
     Entry entry;
     int is_here;
-    uint64_t position, tail_at, ring, end, longest, hits;
+    uint64_t position, tail_at, ring, end, longest;
     int descriptor;
-    if (!file || file == Py_None)
-        return NULL;
     entry = entry_of(its(cache, CURRENT), oid);
     is_here = entry.position && entry.position != Py_None;
     position = is_here ? get48((unsigned char *)PyBytes_AsString(
@@ -203,21 +208,27 @@ PyObject *hit(PyObject *cache, PyObject *oid_object, PyObject *tid_object,
             *is_missing = is_missing_before(cache, oid, tid_object);
         return NULL;
     }
+    file = its(cache, ITS_FILE);
+    if (!file || file == Py_None)
+        return NULL;
     tail = its(file, TAIL);
     tail_at = number(file, TAIL_AT);
     ring = number(file, RING);
     end = number(file, END);
     longest = number(file, LONGEST_BODY);
-    hits = number(cache, HITS);
     descriptor = (int)number(file, DESCRIPTOR);
-    if (PyErr_Occurred() || !ring || end - position > ring / 4 * 3)
+    if (PyErr_Occurred() || end - position > ring / 4 * 3)
         return NULL; /* An old one is written again. */
+    Py_INCREF(file);
     result = position >= tail_at
                  ? in_tail(tail, position - tail_at, position, oid, tid)
                  : in_file(descriptor, FILE_HEAD + position % ring, longest,
                            position, oid, tid);
-    if (result && set_number(cache, HITS, hits + 1))
+    /* (While it was read, it may have been closed, and another one opened.) */
+    if (result && (number(file, DESCRIPTOR) != (uint64_t)descriptor
+                   || set_number(cache, HITS, number(cache, HITS) + 1)))
         Py_CLEAR(result);
+    Py_DECREF(file);
     return result;
 }
 
@@ -250,15 +261,18 @@ int keep(PyObject *cache, PyObject *oid_object, const unsigned char *serial,
          const unsigned char *data, size_t length)
 {
     const unsigned char *oid = (unsigned char *)PyBytes_AsString(oid_object);
-    PyObject *file = its(cache, ITS_FILE), *tail, *told;
-    PyObject *position;
+    PyObject *file, *tail, *told, *position;
     unsigned char six[6];
-    Entry entry;
-    uint64_t end;
+    uint64_t end, calls = number(cache, CALLS);
+    /* This may run Python: a finaliser that changes the cache. */
+    Entry entry = entry_of(its(cache, CURRENT), oid);
     uint32_t check;
     int done = 0;
-    if (!file || file == Py_None)
+    file = its(cache, ITS_FILE);
+    if (!file || file == Py_None || number(cache, CALLS) != calls) {
+        let_go(&entry);
         return 0;
+    }
     end = number(file, END);
     tail = its(file, TAIL);
     told = its(file, TOLD);
@@ -266,11 +280,12 @@ int keep(PyObject *cache, PyObject *oid_object, const unsigned char *serial,
         || memcmp(serial, PyBytes_AsString(told), 8) > 0
         || end + HEAD + length > number(file, SEGMENT_END)
         || end >= number(cache, BATCH_END)
-        || PyByteArray_Size(tail) >= TOGETHER)
+        || PyByteArray_Size(tail) >= TOGETHER) {
+        let_go(&entry);
         return 0;
+    }
     put48(six, end);
     position = PyBytes_FromStringAndSize((const char *)six, 6);
-    entry = entry_of(its(cache, CURRENT), oid);
     if (position && entry.position == Py_None) {
         check = append(tail, end, (uint32_t)number(file, LAST_CHECK), oid,
                        serial, data, length);
@@ -279,7 +294,7 @@ int keep(PyObject *cache, PyObject *oid_object, const unsigned char *serial,
                && !PyObject_SetItem(entry.bucket, entry.name, position)
                && !PyList_Append(its(cache, OIDS), oid_object)
                /* Of changes, as in client.cache. */
-               && !set_number(cache, CALLS, number(cache, CALLS) + 1);
+               && !set_number(cache, CALLS, calls + 1);
     }
     Py_XDECREF(position);
     let_go(&entry);

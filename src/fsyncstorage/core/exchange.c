@@ -11,8 +11,9 @@ The twin is client.readers. */
 /* The memory for a long answer is doubled as it arrives. */
 #define FIRST_OF_A_LONG (1 << 20)
 
-/* Of this process: a reply too many is not taken for a later one. */
-static uint32_t last_number;
+/* Of this process: a reply too many is not taken for a later one.  (The twin
+   begins with 1.) */
+static uint32_t last_number = 1u << 31;
 
 enum came { ALL, SIGNAL, BROKEN };
 
@@ -68,6 +69,8 @@ int exchange(int connection, PyObject *oid, PyObject *tid, Answer *answer)
     size_t sent = 0;
     enum came came;
     uint32_t number = ++last_number;
+    if (!number)
+        number = ++last_number;
     put32(request, LOAD);
     request[LENGTH] = 'L';
     put32(request + LENGTH + 1, number);
@@ -82,11 +85,16 @@ int exchange(int connection, PyObject *oid, PyObject *tid, Answer *answer)
         came = send_and_receive(connection, request, sizeof request, &sent,
                                 answer);
         Py_END_ALLOW_THREADS
-        if (came == SIGNAL && PyErr_CheckSignals())
+        if (came == SIGNAL && PyErr_CheckSignals()) {
+            release(answer);
             return -1;
+        }
     } while (came == SIGNAL);
-    return came == ALL && answer->has >= LENGTH + KIND_AND_NUMBER
-           && get32(answer->bytes + LENGTH + 1) == number;
+    if (came == ALL && answer->has >= LENGTH + KIND_AND_NUMBER
+        && get32(answer->bytes + LENGTH + 1) == number)
+        return 1;
+    release(answer);
+    return 0;
 }
 
 void release(Answer *answer)

@@ -113,16 +113,18 @@ static int is_ready(Used *used)
    object, or has taken the reader; -1 with an error. */
 static int begin(Used *used, PyObject *oid, PyObject *tid)
 {
-    PyObject *pending;
+    PyObject *pending, *last;
     if (call(its(used->cache, LOCK), ACQUIRE, NULL))
         return -1;
     pending = its(used->cache, PENDING);
     if (pending && PyList_Size(used->free) > 0
         && !PyDict_GetItemWithError(its(pending, LOADS), oid)
         && !PyErr_Occurred()) {
+        last = owned(used->cache, LAST_TID);
         used->load = PyObject_CallMethodObjArgs(
-            pending, names[BEGIN], oid, tid, its(used->cache, LAST_TID),
+            pending, names[BEGIN], oid, tid, last,
             its(used->reads, GENERATION), NULL);
+        Py_XDECREF(last);
         /* (A thread may have taken the last reader meanwhile.) */
         if (used->load && PyList_Size(used->free) > 0)
             used->reader = PyObject_CallMethodObjArgs(used->free, names[POP],
@@ -186,7 +188,8 @@ static PyObject *taken(Used *used, PyObject *oid, const Answer *answer)
     if (!keeping) {
         done = PyObject_CallMethod(used->reads, "keep", "Oy#O", used->load,
                                    body + AS_OF_AT, (Py_ssize_t)8, revision);
-        Py_CLEAR(used->load);
+        if (done)
+            Py_CLEAR(used->load);
         keeping = done ? 1 : -1;
         Py_XDECREF(done);
     }
@@ -199,7 +202,8 @@ static PyObject *taken(Used *used, PyObject *oid, const Answer *answer)
  */
 static int give_back(Used *used)
 {
-    if (number(used->readers, WAITING) || number(used->readers, IS_CLOSED))
+    if (PyErr_Occurred() || number(used->readers, WAITING)
+        || number(used->readers, IS_CLOSED))
         return call(used->readers, GIVE_BACK, used->reader);
     return PyList_Append(used->free, used->reader);
 }
@@ -234,12 +238,13 @@ static double now(void)
 }
 
 /* What the server's file has; NULL if that is not certain; `uncertain` if the
-   twin is to take the time of this load.  A last tid that is seen before the
+   twin has to take the time of this load, or to look for another map.  A last tid that is seen before the
    cache has published it does no harm: the transaction is in the file. */
 static PyObject *locally(Used *used, PyObject *const *oid_and_tid)
 {
     PyObject *local = its(used->client, LOCAL), *source, *counts, *found;
     const char *tid = PyBytes_AsString(oid_and_tid[1]), *last;
+    int is_retired;
     if (!local || local == Py_None
         || number(local, PROCESS) != (uint64_t)getpid())
         return NULL;
@@ -259,7 +264,10 @@ static PyObject *locally(Used *used, PyObject *const *oid_and_tid)
         return uncertain;
     }
     found = source_load_before(source, oid_and_tid, 2);
+    is_retired = source_is_retired((Source *)source);
     Py_DECREF(source);
+    if (found == uncertain && is_retired)
+        return found; /* The twin looks for the next map. */
     if (found == uncertain || (found && call(its(used->client, LOCAL_COUNTS),
                                              ANSWERED, NULL)))
         Py_CLEAR(found);

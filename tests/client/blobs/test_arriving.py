@@ -355,6 +355,7 @@ class FromAServer(ConnectedTestCase):
         self.addCleanup(file.close)
         self.assertEqual(read(file, BEGIN), self.content[:BEGIN])
         rest = Thread(file.read)
+        until(lambda: hung, 'the server hangs')  # or the next stream would
         self.cut_off(self.client)
         self.assertEqual(rest.result(), self.content[BEGIN:])
 
