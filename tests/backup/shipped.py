@@ -4,6 +4,7 @@ import os
 import unittest
 
 from ZODB.blob import is_blob_record
+from ZODB.utils import z64
 
 from fsyncstorage import datafile
 from fsyncstorage.backup.layout import Database
@@ -81,10 +82,10 @@ class Shipped(TestCase):
             made.start()
         return made
 
-    def commit_blob(self, number, content, storage=None):
+    def commit_blob(self, number, content, storage=None, serial=z64):
         storage = storage or self.storage
         transaction = begin(storage)
-        self.store_blob(storage, transaction, number, content, record=RECORD)
+        self.store_blob(storage, transaction, number, content, serial, RECORD)
         storage.tpc_vote(transaction)
         return storage.tpc_finish(transaction)
 

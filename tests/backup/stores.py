@@ -9,12 +9,15 @@ import threading
 import time
 import urllib.request
 
+from fsyncstorage.backup import head as heads
+from fsyncstorage.backup import timeline
 from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.store import LARGEST
 from fsyncstorage.backup.store import Entry
 from fsyncstorage.backup.store import Exists
 from fsyncstorage.backup.store import Missing
 from fsyncstorage.backup.store import TooLarge
+from perf.ports import free_port
 
 from ..support import until
 
@@ -89,7 +92,7 @@ def is_missing(program):
 
 def in_s3(case, program):
     """A bucket of a server that ends with the test."""
-    port = _free_port()
+    port = free_port()
     endpoint = f'http://127.0.0.1:{port}'
     bucket = case.path('served/bucket')
     os.makedirs(bucket)
@@ -115,13 +118,18 @@ def in_s3(case, program):
         client_options={'allow_http': True})
 
 
-def _free_port():
-    with socket.create_server(('127.0.0.1', 0)) as server:
-        return server.getsockname()[1]
-
-
 def _listens(port):
     with contextlib.suppress(OSError):
         socket.create_connection(('127.0.0.1', port)).close()
         return True
     return False
+
+
+def end_of_chain(store, history):
+    """The tip of all that the log of a history has, read in its order."""
+    chain = timeline.Chain(history)
+    for sequence, entry in history.entries():
+        chain.add(
+            heads.unpack(store.front(entry.key, heads.SIZE), timeline.IN_LOG),
+            sequence, entry.key)
+    return chain.tip

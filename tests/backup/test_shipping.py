@@ -17,7 +17,6 @@ from fsyncstorage.backup.prefix import Unreachable
 from fsyncstorage.backup.segment import NotShipped
 from fsyncstorage.backup.store import Exists
 from fsyncstorage.backup.store import StoreError
-from fsyncstorage.backup.timeline import Chain
 from fsyncstorage.backup.timeline import History
 from fsyncstorage.backup.uploader import Stopped
 
@@ -25,20 +24,15 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from .shipped import DATABASE
-from .shipped import RECORD
 from .shipped import Shipped
+from .stores import end_of_chain
 
 
 class WhatIsShipped(Shipped):
 
-    def read_chain(self, number=1):
-        """Where the chain of heads ends."""
-        history = History(self.store, DATABASE, number)
-        chain = Chain(history)
-        for sequence, entry in history.entries():
-            chain.add(heads.unpack(self.store.front(entry.key, heads.SIZE),
-                                   timeline.IN_LOG), sequence, entry.key)
-        return chain.tip
+    def read_chain(self):
+        return end_of_chain(
+            self.store, History(self.store, DATABASE, 1))
 
     def test_the_bytes_of_the_file(self):
         uploader = self.uploader()
@@ -153,11 +147,7 @@ class Blobs(Shipped):
     def test_of_an_undo(self):
         """The record has no data of its own, and the blob has a file."""
         first = self.commit_blob(1, b'one')
-        transaction = begin(self.storage)
-        self.store_blob(self.storage, transaction, 1, b'two', serial=first,
-                        record=RECORD)
-        self.storage.tpc_vote(transaction)
-        self.storage.tpc_finish(transaction)
+        self.commit_blob(1, b'two', serial=first)
         undone = self.storage.undoLog(0, 1)[0]['id']
         transaction = begin(self.storage)
         self.storage.undo(undone, transaction)
@@ -196,11 +186,7 @@ class Blobs(Shipped):
         first = self.commit_blob(1, b'one')
         commit(self.storage, {5: bytes(2000)})
         tid = self.commit_blob(2, b'two')
-        transaction = begin(self.storage)
-        self.store_blob(self.storage, transaction, 2, b'new', serial=tid,
-                        record=RECORD)
-        self.storage.tpc_vote(transaction)
-        self.storage.tpc_finish(transaction)
+        self.commit_blob(2, b'new', serial=tid)
         self.patch(content, PART=1000)
         uploader = self.uploader()
 

@@ -13,12 +13,12 @@ from fsyncstorage.backup.head import Head
 from fsyncstorage.backup.layout import Database
 from fsyncstorage.backup.store import LARGEST
 from fsyncstorage.backup.store import Exists
-from fsyncstorage.backup.timeline import Chain
 from fsyncstorage.backup.timeline import Gap
 from fsyncstorage.backup.timeline import History
 
 from ..support import oid
 from .stores import Simple
+from .stores import end_of_chain
 
 DATABASE = Database('main')
 
@@ -57,13 +57,7 @@ class Timelines(unittest.TestCase):
         self.tip = self.history(number).begins[-1].tip
 
     def read(self, number=1):
-        """Where the chain ends."""
-        history = self.history(number)
-        chain = Chain(history)
-        for sequence, entry in history.entries():
-            chain.add(heads.unpack(self.store.front(entry.key, heads.SIZE),
-                                   timeline.IN_LOG), sequence, entry.key)
-        return chain.tip
+        return end_of_chain(self.store, self.history(number))
 
     def test_it_is_read_to_its_end(self):
         self.assertEqual(self.read(), timeline.Tip(

@@ -232,7 +232,6 @@ PyObject *hit(PyObject *cache, PyObject *oid_object, PyObject *tid_object,
     return result;
 }
 
-
 /* Append DATA to what is not written yet; the check of it. */
 static uint32_t append(PyObject *tail, uint64_t position, uint32_t previous,
                        const unsigned char *oid, const unsigned char *serial,
@@ -269,24 +268,20 @@ int keep(PyObject *cache, PyObject *oid_object, const unsigned char *serial,
     uint32_t check;
     int done = 0;
     file = its(cache, ITS_FILE);
-    if (!file || file == Py_None || number(cache, CALLS) != calls) {
-        let_go(&entry);
-        return 0;
-    }
+    if (entry.position != Py_None || !file || file == Py_None
+        || number(cache, CALLS) != calls)
+        goto over;
     end = number(file, END);
     tail = its(file, TAIL);
     told = its(file, TOLD);
-    if (PyErr_Occurred()
-        || memcmp(serial, PyBytes_AsString(told), 8) > 0
+    if (PyErr_Occurred() || memcmp(serial, PyBytes_AsString(told), 8) > 0
         || end + HEAD + length > number(file, SEGMENT_END)
         || end >= number(cache, BATCH_END)
-        || PyByteArray_Size(tail) >= TOGETHER) {
-        let_go(&entry);
-        return 0;
-    }
+        || PyByteArray_Size(tail) >= TOGETHER)
+        goto over;
     put48(six, end);
     position = PyBytes_FromStringAndSize((const char *)six, 6);
-    if (position && entry.position == Py_None) {
+    if (position) {
         check = append(tail, end, (uint32_t)number(file, LAST_CHECK), oid,
                        serial, data, length);
         done = !PyErr_Occurred() && !set_number(file, LAST_CHECK, check)
@@ -297,6 +292,7 @@ int keep(PyObject *cache, PyObject *oid_object, const unsigned char *serial,
                && !set_number(cache, CALLS, calls + 1);
     }
     Py_XDECREF(position);
+over:
     let_go(&entry);
     return done;
 }

@@ -117,7 +117,7 @@ static int begin(Used *used, PyObject *oid, PyObject *tid)
     if (call(its(used->cache, LOCK), ACQUIRE, NULL))
         return -1;
     pending = its(used->cache, PENDING);
-    if (pending && PyList_Size(used->free) > 0
+    if (pending
         && !PyDict_GetItemWithError(its(pending, LOADS), oid)
         && !PyErr_Occurred()) {
         last = owned(used->cache, LAST_TID);
@@ -125,7 +125,7 @@ static int begin(Used *used, PyObject *oid, PyObject *tid)
             pending, names[BEGIN], oid, tid, last,
             its(used->reads, GENERATION), NULL);
         Py_XDECREF(last);
-        /* (A thread may have taken the last reader meanwhile.) */
+        /* (Another thread may have taken the last one.) */
         if (used->load && PyList_Size(used->free) > 0)
             used->reader = PyObject_CallMethodObjArgs(used->free, names[POP],
                                                       NULL);
@@ -169,19 +169,17 @@ static PyObject *taken(Used *used, PyObject *oid, const Answer *answer)
 {
     const unsigned char *body = answer->bytes + LENGTH;
     size_t size = answer->has - LENGTH;
-    PyObject *since = its(used->load, SINCE), *revision, *done;
+    PyObject *since = its(used->load, SINCE), *end = Py_None, *revision, *done;
     int keeping;
     if (!since || size < FOUND || body[0] != 'f'
         || memcmp(body + AS_OF_AT, PyBytes_AsString(since), 8) < 0)
         return NULL;
     if (get64(body + END_AT))
-        revision = Py_BuildValue("y#y#y#", body + FOUND,
-                                 (Py_ssize_t)(size - FOUND), body + SERIAL_AT,
-                                 (Py_ssize_t)8, body + END_AT, (Py_ssize_t)8);
+        end = PyBytes_FromStringAndSize((const char *)body + END_AT, 8);
     else
-        revision = Py_BuildValue("y#y#O", body + FOUND,
-                                 (Py_ssize_t)(size - FOUND), body + SERIAL_AT,
-                                 (Py_ssize_t)8, Py_None);
+        Py_INCREF(end);
+    revision = Py_BuildValue("y#y#N", body + FOUND, (Py_ssize_t)(size - FOUND),
+                             body + SERIAL_AT, (Py_ssize_t)8, end);
     if (!revision)
         return NULL;
     keeping = kept(used, oid, body, size);
