@@ -29,7 +29,7 @@ from typing import NamedTuple
 from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import frames
-from ..wire.keepalive import keep_alive
+from ..wire.tcp import set_options
 from .tlsconnection import TLSConnection
 
 logger = logging.getLogger(__name__)
@@ -168,8 +168,7 @@ def _connected(address, ssl, hostname, within, begun, preface):
             connection.sendall(preface)
             begun(connection)
             return connection
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(connection, MACHINE_GONE)
+        set_options(connection, MACHINE_GONE)
         connection.sendall(preface)
         if ssl is not None:
             connection.settimeout(WELCOME_WITHIN)

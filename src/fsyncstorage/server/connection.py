@@ -22,7 +22,7 @@ from ZEO.shortrepr import short_repr
 
 from ..wire import frames
 from ..wire.frames import LENGTH
-from ..wire.keepalive import keep_alive
+from ..wire.tcp import set_options
 from . import answers
 from . import calls
 from . import decoding
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         server.connections.add(self)
         newcomer, self._newcomer = self._newcomer, None
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
-        keep_alive(transport.get_extra_info('socket'), MACHINE_GONE)
+        set_options(transport.get_extra_info('socket'), MACHINE_GONE)
         server.door.replace(newcomer, self)
         if newcomer.leaves:
             self.abort()

@@ -40,7 +40,7 @@ from ..local.answering import Answering
 from ..local.handedover import HandedOver
 from ..processes.parent import ParentProcess
 from ..wire import frames
-from ..wire.keepalive import keep_alive
+from ..wire.tcp import set_options
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Reader:
     def run(self):
         connection = self._connection
         connection.setblocking(True)
-        keep_alive(connection, PATIENCE)
+        set_options(connection, PATIENCE)
         # A send that makes no progress for so long fails.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
                               struct.pack('@ll', PATIENCE, 0))
