@@ -63,6 +63,24 @@ CLIENT = '''
 '''
 
 
+ZEOCLIENT = '''
+<zeoclient>
+  server {directory}/socket
+  blob-dir {directory}/blobcache
+</zeoclient>
+'''
+
+SHOW_STORAGE = '''
+import sys
+import paste.deploy
+paste.deploy.loadapp('config:' + sys.argv[1], 'zope')
+import Zope2
+storage = Zope2.DB.storage
+print(type(storage).__name__, storage.blob_dir)
+Zope2.DB.close()
+'''
+
+
 class Site(Commands):
 
     def make_zope(self, name, imported, storage):
@@ -83,6 +101,11 @@ class Site(Commands):
         super().setUp()
         self.options['env']['PYTHONPATH'] += (
             os.pathsep + str(EXAMPLE / 'src'))
+
+    def start_server(self):
+        return self.start(
+            [*SCRIPTS['fsync-runzeo'], '-C', 'zeo.conf'],
+            lambda: answers(self.path('socket')))
 
     def check(self, zopes, restart):
         """`restart` kills a process and starts it again."""
@@ -133,10 +156,25 @@ class OverTheClient(Site):
 
         self.check(zopes, restart)
 
-    def start_server(self):
-        return self.start(
-            [*SCRIPTS['fsync-runzeo'], '-C', 'zeo.conf'],
-            lambda: answers(self.path('socket')))
+
+class ByItsEntryPoint(Site):
+
+    level = 2
+
+    def test_a_zeoclient_is_opened_as_ours(self):
+        """Whatever wrote zope.conf, `egg:fsyncstorage#zope` opens our client,
+        with the keys of that section."""
+        with open(self.path('zeo.conf'), 'w') as file:
+            file.write(ZEO_CONF.format(directory=self.directory, name=' 1'))
+        self.start_server()
+        self.make_zope('zope', 'ZEO', ZEOCLIENT)
+        ini = pathlib.Path(self.path('zope'), 'etc', 'zope.ini')
+        ini.write_text(ini.read_text().replace(
+            'egg:Zope#main', 'egg:fsyncstorage#zope'))
+        shown = subprocess.run(
+            [sys.executable, '-c', SHOW_STORAGE, ini], check=True,
+            **self.options | {'stdout': subprocess.PIPE}).stdout
+        self.assertIn('FsyncClient ' + self.path('blobcache'), str(shown))
 
 
 class ControlPanel(Served):

@@ -28,5 +28,5 @@
     StockClient (stock)     the client of a stock server
 
 Its configuration sections are in `sections`, and what their values may be in
-`options`.
+`options`.  `zope` opens a site's <zeoclient> as ours.
 """

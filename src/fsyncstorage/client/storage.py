@@ -91,6 +91,15 @@ _MAY_BE = (
 
 @zope.interface.implementer(interfaces.IMultiCommitStorage)
 class FsyncClient(Commits):
+    """The client of a server of fsyncstorage: a drop-in for ClientStorage.
+
+    A commit takes one round trip, and several threads of a process commit side
+    by side.  Objects and blobs are cached on disk; on the server's own machine
+    they are read from its files, where the server allows that.
+
+    At a stock server it waits; the section <fsyncclient> and `fsync-zeo://`
+    look which server is there when they open.
+    """
 
     def __init__(self, addr: Any, storage: str = '1',
                  cache_size: int = 20 * MB, name: str = '',
@@ -194,6 +203,10 @@ class FsyncClient(Commits):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return (f'<{type(self).__name__} {self.__name__}'
+                f' storage {self._storage!r}>')
 
     @property
     def name(self) -> str:

@@ -96,7 +96,15 @@ class FsyncStorage(
     ConflictResolvingStorage,
     BaseStorage,
 ):
+    """A Data.fs: a drop-in for ZODB's FileStorage, with tunable durability.
 
+    A commit is acknowledged when its policy (`durability`) says so, and
+    several commits share a sync; no reader waits for one.  The files are those
+    of FileStorage.  It is used as any storage, `ZODB.DB(FsyncStorage(path))`;
+    and `stats()` says what it has done.
+    """
+
+    _file_name = ''  # until it is open
     # None as long as the storage is not open.
     journal: Journal = None  # type: ignore[assignment]  # see above
     _lock_file: zc.lockfile.LockFile | None = None
@@ -207,6 +215,10 @@ class FsyncStorage(
         except BaseException:
             self._release()
             raise
+
+    def __repr__(self) -> str:
+        return (f'<{type(self).__name__} {self._file_name!r}'
+                f' {self.durability.policy.name}>')
 
     # Opening and closing
 
