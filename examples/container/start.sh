@@ -11,6 +11,13 @@ export ZEO_INVALIDATION_QUEUE_SIZE="${ZEO_INVALIDATION_QUEUE_SIZE:-100}"
 export ZEO_PACK_KEEP_OLD="${ZEO_PACK_KEEP_OLD:-true}"
 export FSYNC_DURABILITY="${FSYNC_DURABILITY:-group-commit}"
 export FSYNC_SCRUB_RATE="${FSYNC_SCRUB_RATE:-2MB}"
+export FSYNC_LOCAL_READS="${FSYNC_LOCAL_READS:-off}"
+
+# What is included in <zeo>: a section for TLS, or nothing.
+export TLS=/dev/null
+if [ -n "${FSYNC_CERTIFICATE:-}" ]; then
+    export TLS="${0%/*}/tls.conf"
+fi
 
 # Earlier images had their volume there.  If it is still mounted, do not serve
 # a new, empty database instead of it.

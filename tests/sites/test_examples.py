@@ -21,6 +21,7 @@ import urllib.request
 
 import transaction
 import ZEO
+import ZEO.tests
 from ZODB.FileStorage.FileStorage import packed_version
 
 from fsyncstorage.server.runzeo import Options
@@ -37,6 +38,7 @@ from ..support import PATIENCE
 EXAMPLES = pathlib.Path(__file__).parents[1].with_name('examples')
 UNIT = EXAMPLES / 'systemd' / 'fsyncstorage.service'
 CONTAINERFILE = EXAMPLES / 'container' / 'Containerfile'
+CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
 
 #: Where the unit has the configuration, which is examples/zeo/zeo.conf.
 ZEO_CONF = '/etc/fsyncstorage/zeo.conf'
@@ -127,6 +129,12 @@ class ServedCase(Commands):
         return [word.replace(there, self.path('etc/'))
                 for word in json.loads(instruction(text, 'ENTRYPOINT'))]
 
+    def write_config_for_this_machine(self):
+        with open(self.path('etc/zeo.conf'), 'r+') as file:
+            text = file.read().replace('0.0.0.0', '127.0.0.1')
+            file.seek(0)
+            file.write(text)
+
 
 class Served(ServedCase):
 
@@ -168,8 +176,10 @@ class Served(ServedCase):
         text = CONTAINERFILE.read_text()
         used = re.findall(
             r'\$\((\w+)\)', (CONTAINERFILE.parent / 'zeo.conf').read_text())
-        for name in {*used, 'FSYNC_METRICS'} - {'DATA'}:
-            self.assertIn(f'#     {name} ', text)
+        of_tls = re.findall(
+            r'\$\((\w+)\)', (CONTAINERFILE.parent / 'tls.conf').read_text())
+        for name in {*used, 'FSYNC_METRICS', *of_tls} - {'DATA', 'TLS'}:
+            self.assertRegex(text, rf'#     .*\b{name}\b')
         for name, value in re.findall(
                 r'^export (\w+)="\$\{\w+:-(.*)\}"',
                 (CONTAINERFILE.parent / 'start.sh').read_text(),
@@ -186,6 +196,49 @@ class Served(ServedCase):
             self.assertTrue((checkout / name).exists(), name)
 
 
+class Healthy(ServedCase):
+
+    level = 2
+
+    def assert_healthy_once_started(self, **environment):
+        port = free_port()
+        command = self.in_the_container(ZEO_PORT=str(port), **environment)
+        self.write_config_for_this_machine()
+        check = [word.replace('/etc/fsyncstorage', self.path('etc'))
+                 for word in json.loads(
+                     instruction(CONTAINERFILE.read_text(),
+                                 'HEALTHCHECK').partition('CMD ')[2])]
+
+        def is_healthy():
+            return not subprocess.run(check, **self.options).returncode
+
+        self.assertFalse(is_healthy())
+        self.start(command, is_healthy)
+
+    def test_without_tls(self):
+        self.assert_healthy_once_started()
+
+    def test_with_tls(self):
+        self.assert_healthy_once_started(**{
+            variable: os.path.join(CERTIFICATES, f'{name}.pem')
+            for variable, name in (
+                ('FSYNC_CERTIFICATE', 'server'), ('FSYNC_KEY', 'server_key'),
+                ('FSYNC_CLIENTS', 'client'))})
+
+
+class Plone(unittest.TestCase):
+
+    def test_the_application_is_replaced(self):
+        """What the image of Plone has in its ini file, by our entry point
+        (test_zope shows what that does)."""
+        script, = re.findall(
+            r'sed -i (\S+)', CONTAINERFILE.with_suffix('.plone').read_text())
+        done = subprocess.run(
+            ['sed', script], input='use = egg:Zope#main\n', text=True,
+            check=True, stdout=subprocess.PIPE)
+        self.assertEqual(done.stdout, 'use = egg:fsyncstorage#zope\n')
+
+
 class OtherVariables(ServedCase):
 
     level = 3
@@ -196,10 +249,7 @@ class OtherVariables(ServedCase):
             ZEO_PORT=str(port), ZEO_READ_ONLY='', ZEO_PACK_KEEP_OLD='false',
             FSYNC_DURABILITY='per-commit', FSYNC_SCRUB_RATE='off',
             FSYNC_METRICS=f'127.0.0.1:{metrics}')
-        with open(self.path('etc/zeo.conf'), 'r+') as file:
-            text = file.read().replace('0.0.0.0', '127.0.0.1')
-            file.seek(0)
-            file.write(text)
+        self.write_config_for_this_machine()
         self.start(command, lambda: answers(('127.0.0.1', port)))
         self.assertEqual(probe(('127.0.0.1', metrics), '/ready')[0], 200)
         figures = asking.metrics(('127.0.0.1', metrics))
