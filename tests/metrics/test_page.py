@@ -4,6 +4,7 @@ import html.parser
 import http.client
 import json
 import pathlib
+import platform
 import re
 import unittest
 from unittest import mock
@@ -140,6 +141,17 @@ class Samples(PageTestCase):
                 return len(self.storage_now()['past']['ago']) >= 2
 
             until(there_are_some, 'two samples')
+
+
+class Whose(PageTestCase):
+
+    def test_two_servers_look_different(self):
+        """The host, since when it runs, and the file are there."""
+        self.show(self.open())
+        answer = self.now()
+        self.assertEqual(answer['host'], platform.node())
+        self.assertLessEqual(answer['started'], answer['time'])
+        self.assertEqual(answer['storages'][0]['file'], self.path())
 
 
 class States(PageTestCase):

@@ -10,7 +10,7 @@
 - figures    the table of all figures: their names, and where they are read
 - collector  these figures as metrics (it needs prometheus_client)
 - page       the live page, and what each client does, as JSON
-- past       the last ten minutes, for the pictures of the page
+- past       the last half hour, for the pictures of the page
 - verdicts   is all well?  For the page
 - clients    the figures of clients, for a registry of their process
 

@@ -41,6 +41,9 @@ function seconds(value) {
   return `${Math.round(value / 86400)} days`;
 }
 
+const date = timestamp => new Date(1000 * timestamp).toISOString()
+  .replace('T', ' ').replace(/\..*/, ' UTC');
+
 // By the clock of the server: that of the browser may be different.
 function since(timestamp) {
   const passed = Math.round(now - timestamp);
@@ -69,7 +72,7 @@ function listed(verdicts) {
     'li', {class: level}, `${SIGNS[level]} ${words}`));
 }
 
-// Pictures of the last ten minutes
+// Pictures of the last half hour
 
 // Each picture: its title, how a value is written, the least top of its scale;
 // and for each line, its words and the name of its column.
@@ -105,10 +108,13 @@ function picture([what, inWords, least, ...lines], past, {span, every}) {
       class: CLASSES[index], d: line(column, past.ago, top, span, every)})));
   return make(
     'figure', {},
-    make('figcaption', {}, make('strong', {}, title), ...words.map(
+    make('figcaption', {}, make('strong', {}, what), ...words.map(
       (each, index) => make('span', {class: CLASSES[index]}, each))),
     make('div', {class: 'plot'}, plot,
-         make('span', {class: 'top'}, inWords(top))));
+         make('span', {class: 'top'}, inWords(top)),
+         make('span', {class: 'zero'}, '0')),
+    make('div', {class: 'times'}, make('span', {}, `${seconds(span)} ago`),
+         make('span', {}, 'now')));
 }
 
 // The line has gaps where nothing is known.
@@ -127,10 +133,12 @@ function line(column, ago, top, span, every) {
 
 // What else is known of a storage: nothing is shown for what it does not have.
 
-// Each fact: its title, its name as a metric, how it is written.
+// Each fact: its title, its name as a metric, how it is written, for which all
+// figures are at hand.
 const FACTS = [
   ['Commits since the start', 'commits_total', number],
-  ['Conflicts since the start', 'conflicts_total', number],
+  ['Conflicts of 1,000 commits', 'conflicts_total',
+   (value, figures) => number(1000 * value / Math.max(1, figures.commits_total))],
   ['Data', 'data_bytes', bytes],
   ['Objects', 'objects', number],
   ['Readers', 'read_channels', number],
@@ -146,22 +154,24 @@ const FACTS = [
 // The page
 
 let now = null;  // the time of the server when it last answered
+let title = 'fsyncstorage';  // with the host, as soon as that is known
 
 const place = id => document.getElementById(id);
 
 function section(storage, answer) {
-  const {name, durability, verdicts, past, figures} = storage;
+  const {name, file, durability, verdicts, past, figures} = storage;
   const facts = FACTS.filter(([, metric]) => figures[metric] != null);
   return make(
     'section', {},
     make('h2', {}, `Storage ${name}`),
-    make('p', {}, durability ? `durability ${durability}` : ''),
+    make('p', {}, [file, durability && `durability ${durability}`].filter(
+      Boolean).join(', ')),
     make('ul', {class: 'cards'}, ...listed(verdicts)),
     make('div', {class: 'cards'}, ...PICTURES.map(
       each => picture(each, past, answer))),
     make('dl', {class: 'cards'}, ...facts.map(([title, metric, inWords]) => make(
       'div', {}, make('dt', {}, title),
-      make('dd', {}, inWords(figures[metric]))))));
+      make('dd', {}, inWords(figures[metric], figures))))));
 }
 
 function sayAll(verdicts, all) {
@@ -173,19 +183,21 @@ function sayAll(verdicts, all) {
   if (place('state').textContent !== words) place('state').textContent = words;
   place('state').className = level;
   place('verdicts').replaceChildren(...listed(verdicts));
-  document.title = level === 'well' ? 'fsyncstorage' : `${SIGNS[level]} fsyncstorage`;
+  document.title = (level === 'well' ? '' : `${SIGNS[level]} `) + title;
 }
 
 function show(answer) {
   now = answer.time;
+  title = `fsyncstorage on ${answer.host}`;
+  place('title').textContent = title;
   document.body.classList.remove('silent');
   const {storages, verdicts} = answer;
   place('storages').replaceChildren(
     ...storages.map(storage => section(storage, answer)));
   if (!storages.length) verdicts.push(['look', 'No storage is open.']);
   sayAll(verdicts, storages.flatMap(storage => storage.verdicts));
-  place('about').textContent = `version ${answer.version}, ${answer.process}, ${
-    new Date().toLocaleTimeString()}`;
+  place('about').textContent = `version ${answer.version}, ${
+    answer.process}, started ${since(answer.started)}; ${date(now)}`;
 }
 
 function showSilence(why) {

@@ -12,6 +12,7 @@ import functools
 import importlib.resources
 import json
 import operator
+import platform
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -30,6 +31,8 @@ from .shown import Shown
 
 #: Clients in an answer.
 MOST = 1000
+#: When this process began to show figures, which is when it started.
+STARTED = time.time()
 
 #: By path: a file in the directory of this module, and its type.
 FILES = {
@@ -51,7 +54,9 @@ def now(phase: str, storages: Iterable[Shown],
         pulses: Iterable[Pulse]) -> Answer:
     """`/now`: all that the page shows."""
     return _json({
+        'host': platform.node(),
         'version': own_version(),
+        'started': STARTED,
         'time': time.time(),
         'process': phase,
         'verdicts': [*verdicts.of_process(phase, probes.oldest(pulses))],
@@ -63,7 +68,8 @@ def now(phase: str, storages: Iterable[Shown],
 
 def _storage(shown: Shown) -> dict[str, Any]:
     reading, past = shown.now(), shown.past
-    shared = {'name': shown.name, 'past': past.columns(time.monotonic())}
+    shared = {'name': shown.name, 'file': shown.file,
+              'past': past.columns(time.monotonic())}
     if reading is None:
         return {**shared, 'figures': {}, 'verdicts': [verdicts.UNREADABLE]}
     return {

@@ -1,4 +1,4 @@
-"""The last ten minutes of one storage, for the pictures of the page.
+"""The last half hour of one storage, for the pictures of the page.
 
 A sample is taken every five seconds, whether anybody looks or not: a person
 who opens the page because something is slow wants to see what came before.
@@ -19,7 +19,7 @@ from ..histogram import Histogram
 from .reading import Reading
 
 EVERY = 5.0
-SPAN = 600.0
+SPAN = 1800.0
 MOST = int(SPAN / EVERY)
 
 _LONGEST = Histogram.BOUNDS[-1]

@@ -54,6 +54,11 @@ class Shown:
         self.storage: Any = getattr(
             getattr(storage, 'histograms', None), '__self__', None)
 
+    @property
+    def file(self) -> str | None:
+        """Its path; None if it is not ours, or is not open yet."""
+        return None if self.storage is None else str(self.storage.getName())
+
     def served_by(self, service: Any, traffic: Any) -> None:
         """A server (server.service) serves the storage now.
 
