@@ -114,7 +114,8 @@ class OfAFile(PackCase):
         said = self.said('--blobs', self.path('blobs'))
         after = os.stat(self.path()).st_size
         self.assertLess(after, before / 2)
-        self.assertIn(f'packed from {before:,} to {after:,} bytes in ', said)
+        self.assertIn(
+            f'packed from {before:,} bytes to {after:,} bytes in ', said)
         blobs = [path for path in self.files()
                  if path.startswith(self.path('blobs/'))
                  and path.endswith('.blob')]
@@ -167,7 +168,8 @@ class OfAFile(PackCase):
         after = os.stat(self.path()).st_size
         self.assertEqual(found['new_size'], after)
         self.assertIn(
-            f'a pack would free {before - after:,} of {before:,} bytes', said)
+            f'a pack would free {before - after:,} bytes of {before:,} bytes',
+            said)
         self.assertIn('19 blobs with 171 bytes', said)
         for row in found['rows']:
             self.assertRegex(
@@ -422,7 +424,8 @@ class OfAServer(PackCase):
         after = self.storage.getSize()
         self.assertLess(after, before)
         self.assertIn(
-            f'{self.address}: packed from {before:,} to {after:,} bytes', said)
+            f'{self.address}: packed from {before:,} bytes to {after:,} bytes',
+            said)
         self.assertIn('nothing can be freed', self.said())
 
         self.assertRegex(
@@ -436,7 +439,7 @@ class OfAServer(PackCase):
     def test_a_dry_run(self):
         found = self.report('--dry-run')
         said = self.said('--dry-run')
-        self.assertIn(f'would free {found["freed"]:,} of', said)
+        self.assertIn(f'would free {found["freed"]:,} bytes of', said)
         self.said()
         self.assertEqual(found['new_size'], self.storage.getSize())
 
@@ -602,6 +605,49 @@ class OtherServers(PackCase):
             address = '%s:%s' % silent.getsockname()
             with mock.patch.object(target, 'PATIENCE', 0.2):
                 self.assert_cannot_run('TLS', path=address)
+
+
+class OnATerminal(PackCase):
+    """Without --days, a pack asks first."""
+
+    level = 2
+
+    def answered(self, answer, *options):
+        """Exit status, and what the terminal shows."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        os.write(ours, answer.encode())
+        with open(theirs, 'rb+', buffering=0) as terminal:
+            done = subprocess.run(
+                [sys.executable, '-c', 'import sys, fsyncstorage.fsyncpack;'
+                 ' sys.exit(fsyncstorage.fsyncpack.main())',
+                 self.path(), *options],
+                stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal,
+                timeout=PATIENCE,
+                env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)})
+            return done.returncode, os.read(ours, 1 << 16).decode()
+
+    def test_no(self):
+        before = self.packable_file()
+        for answer in 'n\n', '\n', 'what?\n':
+            with self.subTest(answer):
+                status, shown = self.answered(answer)
+                self.assertEqual(status, CANNOT_RUN)
+                self.assertIn('all earlier revisions go', shown)
+                self.assertIn('nothing was changed', shown)
+                self.assertEqual(os.stat(self.path()).st_size, before)
+
+    def test_yes(self):
+        before = self.packable_file()
+        self.assertEqual(self.answered('y\n')[0], 0)
+        self.assertLess(os.stat(self.path()).st_size, before)
+
+    def test_who_says_days_is_not_asked(self):
+        before = self.packable_file()
+        status, shown = self.answered('', '--days', '0')
+        self.assertEqual(status, 0)
+        self.assertNotIn('[y/N]', shown)
+        self.assertLess(os.stat(self.path()).st_size, before)
 
 
 class Words(PackCase):

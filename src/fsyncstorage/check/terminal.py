@@ -15,6 +15,7 @@ import signal
 import stat
 import sys
 
+from rich import filesize
 from rich import progress
 from rich.console import Console
 from ZODB.blob import LAYOUT_MARKER
@@ -29,6 +30,8 @@ from ..version import own_version
 # The exit status that a shell reports for a process which SIGPIPE has ended.
 NOBODY_READS = 128 + signal.SIGPIPE
 LONGEST_LAYOUT = 100
+#: From here on a number of bytes is hard to read.
+_LARGE = 10_000_000
 
 
 class CannotRun(Exception):
@@ -187,6 +190,12 @@ def progress_bar(size, stages):
 
     with bar:
         yield tell
+
+
+def size_in_words(size):
+    """To the byte, and so that people see how much it is."""
+    rounded = f' ({filesize.decimal(size)})' if size >= _LARGE else ''
+    return f'{size:,} bytes{rounded}'
 
 
 def printable(line):

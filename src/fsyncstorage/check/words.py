@@ -14,6 +14,7 @@ from persistent.TimeStamp import TimeStamp
 from ..format import seal
 from . import findings
 from . import lost
+from .terminal import size_in_words
 
 STATES = {
     lost.GONE: 'gone',
@@ -115,7 +116,7 @@ class Words:
 
     def summary(self):
         report = self.report
-        yield f'{self.options.path}: {report.size:,} bytes'
+        yield f'{self.options.path}: {size_in_words(report.size)}'
         rows = {
             'transactions': f'{report.transactions:,}; {self.seal_words()}',
             'first': moment(report.first_tid),

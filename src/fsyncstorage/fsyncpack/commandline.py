@@ -30,6 +30,7 @@ from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
 from ..check.terminal import printable
 from ..check.terminal import progress_bar
+from ..check.terminal import size_in_words
 from ..check.terminal import without_blanks
 from ..format.classes import BLOB
 from . import target
@@ -93,7 +94,8 @@ def parser():
         'path', metavar='ADDRESS|DATA.FS', help='what is packed')
     made.add_argument(
         '--days', metavar='N', type=number_of_days,
-        help='keep what was current in the last N days (0)')
+        help='keep what was current in the last N days; without it, only'
+             ' what is current now stays, which is asked for on a terminal')
     what = made.add_mutually_exclusive_group()
     what.add_argument(
         '--dry-run', action='store_true',
@@ -129,7 +131,23 @@ def number_of_days(text):
     return days
 
 
+def ask_what_is_to_stay(options):
+    """Before a pack that somebody types without --days.  (A script has no
+    terminal, and is not asked; nor is one who writes --days 0.)"""
+    is_pack = not (options.dry_run or options.status or options.cancel)
+    if options.days is None and is_pack and (
+            sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        print(f'{printable(options.path)}: all earlier revisions go, and no'
+              ' transaction can be undone any more; --days N keeps those of'
+              ' the last N days, and --dry-run says what goes.',
+              file=sys.stderr)
+        print('Pack? [y/N] ', end='', file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ('y', 'yes'):
+            raise CannotRun('nothing was changed')
+
+
 def run(options):
+    ask_what_is_to_stay(options)
     try:
         with (target.file_opened(options) if options.address is None
               else target.server_asked(options)) as storage:
@@ -272,7 +290,8 @@ def of_pack(found):
 
 
 def _packed(found):
-    return (f'packed from {found["before"]:,} to {found["after"]:,} bytes in'
+    return (f'packed from {size_in_words(found["before"])} to'
+            f' {size_in_words(found["after"])} in'
             f' {duration(found["seconds"])}')
 
 
@@ -295,24 +314,24 @@ def of_status(found):
 def of_forecast(found):
     """The lines of a forecast, above the table."""
     old, freed = found['old_size'], found['freed']
-    yield (f'{found["path"]}: a pack would free {freed:,} of {old:,} bytes'
-           f' ({100 * freed / old:.1f} %), and take about'
-           f' {duration(found["seconds"])}')
+    yield (f'{found["path"]}: a pack would free {size_in_words(freed)} of'
+           f' {size_in_words(old)}, which is {100 * freed / old:.1f} %, and'
+           f' take about {duration(found["seconds"])}')
     if found['objects']:
         yield (f'{found["objects"]:,} objects go that nothing in this file'
                ' refers to')
     if found['blobs'] is not None:
-        yield (f'{found["blobs"]:,} blobs with {found["blob_bytes"]:,} bytes'
-               ' would go')
+        yield (f'{found["blobs"]:,} blobs with'
+               f' {size_in_words(found["blob_bytes"])} would go')
     elif any(row['class'] == BLOB for row in found['rows']):
         yield ('Blobs are among what would go, and their files would stay: no'
                ' blob directory was given (--blobs for a file, blob-dir for a'
                ' server)')
     needed, free = found['needed'], found['free']
     if needed:
-        yield f'It needs room for {needed:,} bytes' + (
-            '' if free is None else f', and {free:,} are free'
-            if needed <= free else f'. ONLY {free:,} ARE FREE')
+        yield f'It needs room for {size_in_words(needed)}' + (
+            '' if free is None else f', and {size_in_words(free)} are free'
+            if needed <= free else f'. ONLY {size_in_words(free)} ARE FREE')
 
 
 def show_table(found):

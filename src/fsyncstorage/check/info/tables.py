@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..terminal import printable
+from ..terminal import size_in_words
 from ..terminal import without_blanks
 
 # The width if the output is no terminal: nothing is folded.
@@ -54,7 +55,7 @@ class Report:
     def headline(self):
         found = self.found
         since = found['since']
-        self.line(f'{found["file"]}: {found["size"]:,} bytes')
+        self.line(f'{found["file"]}: {size_in_words(found["size"])}')
         if since:
             self.line(f'Only what was written since {since} UTC')
         if found['first']:
