@@ -110,7 +110,7 @@ class Figures(Served, PageTestCase):
             (figures['commits_total'], figures['conflicts_total'],
              figures['conflicts_resolved_total'], figures['clients'],
              figures['loads_total']),
-            (3, 1, 1, 1, {'memory': 1, 'disk': 0}))
+            (3, 1, 1, 1, {'memory': 1, 'disk': 0, 'readers': 0}))
 
     def test_samples(self):
         """What was between two of them, and nothing else."""

@@ -351,7 +351,8 @@ class Ends(ReaderTestCase):
             peer.load(1)
         until(lambda: self.figures.requests == 10, 'they are counted')
         status = self.in_loop(self.service.own_status)
-        self.assertEqual((status['channels'], status['loads']), (1, 10))
+        self.assertEqual((status['channels'], status['loads'],
+                          status['loads-from-readers']), (1, 10, 10))
         self.assertGreaterEqual(status['channel-bytes-sent'], 10 * 36)
         peer.close()
         until(lambda: not self.figures.channels, 'it is gone')

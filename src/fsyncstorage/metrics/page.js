@@ -7,7 +7,7 @@
 const EVERY = 2000;      // milliseconds between two answers
 const PATIENCE = 8000;   // milliseconds to wait for an answer
 const HEIGHT = 100;      // of a picture, in its own units; its width is in seconds
-const CLASSES = ['first', 'second'];  // of its lines
+const CLASSES = ['first', 'second', 'third'];  // of its lines
 
 const SIGNS = {well: '✓', look: '!', bad: '✗'};
 const STATES = {well: 'Well', look: 'Have a look', bad: 'Not well'};
@@ -84,7 +84,8 @@ const PICTURES = [
   ['Sync time', seconds, .001,
    ['half within', 'sync_p50'], ['99 % within', 'sync_p99']],
   ['Loads a second', number, 5,
-   ['from memory', 'loads_from_memory'], ['from disk', 'loads_from_disk']],
+   ['by readers', 'loads_by_readers'], ['by the server', 'loads_from_memory'],
+   ['by it from disk', 'loads_from_disk']],
   ['Transactions that wait', number, 5,
    ['for objects', 'waiting_for_objects'], ['for a sync', 'waiting_for_sync']],
   ['Clients', number, 5, ['connected', 'clients']],

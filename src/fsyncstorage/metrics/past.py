@@ -31,6 +31,7 @@ _COUNTED = {
     'syncs': 'counts.syncs',
     'loads_from_memory': 'loads.memory',
     'loads_from_disk': 'loads.disk',
+    'loads_by_readers': 'loads.readers',
 }
 
 #: What takes time -> the name of its histogram in the storage.

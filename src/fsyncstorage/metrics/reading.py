@@ -71,7 +71,7 @@ class Reading:
     def loads(self) -> dict[str, int]:
         """Loads of a server's clients, by where they were answered from."""
         return {source: self.server[f'loads-from-{source}']
-                for source in ('memory', 'disk') if self.server}
+                for source in ('memory', 'disk', 'readers') if self.server}
 
     @property
     def waiting(self) -> dict[str, int]:

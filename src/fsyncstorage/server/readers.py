@@ -151,6 +151,7 @@ class ReaderProcesses:
                 bytes.fromhex(done['mark'])) or Tally()
             service.figures.channels += 1
         service.stats.loads += done['loads']
+        service.figures.loads_by_readers += done['loads']
         service.figures.requests += done['requests']
         service.figures.received += done['received']
         service.figures.sent += done['sent']

@@ -72,6 +72,8 @@ class Figures:
         self.channels = self.requests = self.received = self.sent = 0
         #: Loads that were answered at once, and loads given to a thread.
         self.loads_from_memory = self.loads_from_disk = 0
+        #: Loads that processes which read have answered.
+        self.loads_by_readers = 0
         #: Invalidations: messages to a client about another's transaction.
         self.invalidations = 0
         #: Seconds from the request to vote to the answer to the finish.
@@ -454,6 +456,7 @@ class Service:
         status['invalidations'] = self.figures.invalidations
         status['loads-from-memory'] = self.figures.loads_from_memory
         status['loads-from-disk'] = self.figures.loads_from_disk
+        status['loads-from-readers'] = self.figures.loads_by_readers
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
         if self.handout is not None and self.handout.is_for_clients:
