@@ -18,15 +18,15 @@ from .wording import listed
 from .wording import number
 from .wording import times
 
+NO_VERDICT = 'no verdict'
 KEY = (
-    'In a cell: the median of the rounds, and below it their range. How many'
-    ' times {baseline} that is: the ratio of the medians, below it the'
-    f' interval that holds the true one in {CONFIDENCE:.0%} of such'
-    ' measurements. ~ marks a ratio that the noise does not carry: take it for'
-    ' no difference, or measure more rounds. us CPU is what one took of the'
-    ' processors, clients and server together: noise leaves it alone most. p50'
-    ' and p99 are of one, 100 % of CPU is one processor, a MB is 1,048,576'
-    ' bytes.\n')
+    'In a cell: the median of the rounds, how many times {baseline} that is,'
+    f' and below it the range of the rounds. {NO_VERDICT.capitalize()}: the'
+    ' noise of this run does not carry a difference'
+    f' ({CONFIDENCE:.0%} of such measurements do not call equal ones'
+    ' different); measure more rounds. us CPU is what one took of the'
+    ' processors, clients and server together: noise leaves it alone most. p99'
+    ' is of one, a MB is 1,048,576 bytes. --json has all that was measured.\n')
 
 #: Syncs a commit, or commits a sync, are shown when they are not about one.
 ABOUT_ONE = (0.95, 1.05)
@@ -107,10 +107,7 @@ def _cell(document, race, contestant, figure, put):
     cell.append(put(found['median']), 'bold')
     small = [f'{put(found["min"])}-{put(found["max"])}']
     if ratio:
-        cell.append(f'  {times_or_noise(ratio)}',
-                    'cyan' if carried(ratio) else 'dim')
-        if ratio['interval']:
-            small.append('-'.join(map(times, ratio['interval'])))
+        cell.append(f'  {verdict(ratio)}', 'cyan' if carried(ratio) else 'dim')
     if figure.endswith('per_second'):
         small.extend(_remarks(document, race, contestant, figure))
     for line in small:
@@ -131,18 +128,13 @@ def _remarks(document, race, contestant, figure):
     if (used := known(f'{one}cpu_seconds')) is not None:
         ratio = documents.ratio(
             document, race, contestant, f'{one}cpu_seconds')
-        compared = (f' {times_or_noise(ratio)}'
+        compared = (f' {verdict(ratio)}'
                     if ratio and contestant != document['baseline'] else '')
         yield f'{used * 1e6:,.0f} us CPU{compared}'
     if speed := known(f'{one}bytes_per_second'):
         yield f'{number(speed / (1 << 20))} MB/s'
-    for percent in 'p50', 'p99':
-        if took := (known(f'{one}{percent}_seconds')
-                    or known(f'{percent}_seconds')):
-            yield f'{percent} {duration(took)}'
-    for whose in 'server', 'driver', 'clients':
-        if busy := known(f'{whose}_cpu'):
-            yield f'{whose}: {busy:.0%} CPU'
+    if took := known(f'{one}p99_seconds') or known('p99_seconds'):
+        yield f'p99 {duration(took)}'
     yield from _sharing(settings, known('syncs'), known('transactions'))
     for what, noun, plural in COUNTED:
         if found := known(what, max):
@@ -166,9 +158,9 @@ def waited(commits_per_sync, committers):
     return commits_per_sync <= committers * ABOUT_ONE[1]
 
 
-def times_or_noise(ratio):
-    """With ~ for a ratio that the noise may have made."""
-    return f'{"" if carried(ratio) else "~"}{times(ratio["of_medians"])}'
+def verdict(ratio):
+    """None of a ratio that the noise may have made."""
+    return times(ratio['of_medians']) if carried(ratio) else NO_VERDICT
 
 
 def show_machine(document, console):
