@@ -22,17 +22,17 @@ NEAR_THE_END = 1 << 20
 
 
 @functools.cache
-def checks():
-    """The options for etcd's own checks, which docs/quorum.rst asks for."""
+def flags():
+    """The options that docs/quorum.rst asks for."""
     said = subprocess.run([program(), '--version'], capture_output=True,
                           text=True, check=True).stdout
     major, minor = map(int, re.search(
         r'etcd Version: (\d+)\.(\d+)', said).groups())
     if (major, minor) >= (3, 6):
-        return ('--feature-gates',
-                'InitialCorruptCheck=true,CompactHashCheck=true')
-    return ('--experimental-initial-corrupt-check',
-            '--experimental-compact-hash-check-enabled')
+        return ('--feature-gates', 'InitialCorruptCheck=true',
+                '--snapshot-catchup-entries', '50')
+    return ('--experimental-initial-corrupt-check', '--snapshot-count', '100',
+            '--experimental-snapshot-catchup-entries', '50')
 
 
 class Member(Program):
@@ -125,7 +125,7 @@ def _places(how, chosen, raw, end):
 class Members(list):
 
     def __init__(self, hosts, directory, with_checks):
-        more = checks() if with_checks else ()
+        more = flags() if with_checks else ()
         super().__init__(Member(each, directory, more) for each in hosts)
         self._all = ','.join(f'{each.name}={each.peer}' for each in self)
 
