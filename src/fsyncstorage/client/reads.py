@@ -64,31 +64,34 @@ class Reads:
 
     def _answer(self, load):
         try:
-            reply = self._asked(load.oid, load.tid)
-            if reply.__class__ is not frames.Error:
-                if reply.as_of < load.since:
-                    behind = 'the server is behind what this client has seen'
-                    self._stream.end(behind)
-                    raise Lost(behind)
-                load.reply = reply
-            return reply
+            return self._settled(load, self._asked(load.oid, load.tid))
         finally:
             self._cache.answered(load)
 
     def _asked(self, oid, tid):
         try:
-            reply = self._readers.load(oid, tid)
-            if reply.__class__ is not frames.Elsewhere:
-                return reply
+            return self._readers.load(oid, tid)
         except Lost as error:
             logger.debug('a load goes over the stream: %s', error)
-        return self._stream.ask(frames.Load(0, oid, tid))
+            return frames.Elsewhere(0)
 
-    def keep(self, load, as_of, revision):
-        """The core has found this for the load."""
-        data, serial, end = revision
-        load.reply = frames.Found(0, as_of, serial, end or z64, data)
-        self._cache.answered(load)
+    def _settled(self, load, reply):
+        """The reply, of the stream where a reader cannot say.  The load gets
+        it."""
+        if reply.__class__ is frames.Elsewhere:
+            reply = self._stream.ask(frames.Load(0, load.oid, load.tid))
+        if reply.__class__ is not frames.Error:
+            if reply.as_of < load.since:
+                behind = 'the server is behind what this client has seen'
+                self._stream.end(behind)
+                raise Lost(behind)
+            load.reply = reply
+        return reply
+
+    def replied(self, load, body):
+        """What loadBefore returns, where a reader has said this to the core,
+        which ends the load then."""
+        return content(self._settled(load, frames.taken(body)), load.oid)
 
     def prefetch(self, oids, tid):
         """Ask for the objects that are not in the cache; do not wait."""
