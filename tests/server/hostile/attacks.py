@@ -95,16 +95,17 @@ class Enemy:
         return one
 
     def reader(self):
-        return self._welcomed(frames.HelloOfAReader(
-            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, self.instance,
-            z64, b'1'))
+        return self._welcomed(frames.PREFACE + frames.frame(
+            frames.HelloOfAReader(
+                0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, self.instance,
+                z64, b'1')))
 
     def stream(self):
-        return self._welcomed(hello())
+        return self._welcomed(frames.frame(hello()))
 
     def _welcomed(self, first):
         one = self.connect()
-        one.sendall(frames.frame(first))
+        one.sendall(first)
         inbox = frames.Inbox()
         bodies = []
         while len(bodies) < 2:  # the greeting and the welcome
