@@ -87,22 +87,6 @@ class SideBySide(ByHand):
 
 class Ends(ByHand):
 
-    def test_what_would_end_the_threads(self):
-        """A record names a module that exits when it is imported: its client
-        is told, and others are voted."""
-        for error in SystemExit(2), KeyboardInterrupt():
-            with mock.patch.object(
-                    self.storage, 'tpc_vote', side_effect=error):
-                for number in range(module.VOTERS + 1):
-                    self.vote('a', {number: b'x'}, small=False)
-                    self.world.settle()
-            self.assertEqual(
-                self.whats_told(),
-                [('vote a', 'StorageError')] * (module.VOTERS + 1))
-        self.vote('b', {9: b'x'}, small=False)
-        self.world.settle()
-        self.assertEqual(self.whats_told(), ['vote b'])
-
     def test_nothing_begins_after_the_end(self):
         voted = self.vote('voted', {1: b'x'})
         self.committer.close()
@@ -121,42 +105,6 @@ class Ends(ByHand):
         self.world.settle()
         self.assertEqual(self.whats_told(), [
             'vote a', ('finish a', 'OSError'), 'vote b'])
-        self.committer.abort(waits)
-
-
-class NoThread(ByHand):
-    """The system starts no thread for a step.  The committer goes on."""
-
-    def setUp(self):
-        super().setUp()
-        self.voters, self.appender = self.world.voters, self.world.appender
-        self.error = RuntimeError("can't start new thread")
-
-    def test_of_votes(self):
-        self.voters.error = self.error
-        ballots = [self.vote(str(number), {number: b'x'}, small=False)
-                   for number in range(module.VOTERS + 2)]
-        self.world.settle()
-        self.assertEqual(set(self.states(*ballots)), {OVER})
-        self.assertEqual(self.whats_told(), [
-            (f'vote {number}', 'RuntimeError')
-            for number in range(module.VOTERS + 2)])
-        self.assertEqual(self.committer._ballots, set())
-        self.voters.error = None
-        for number in range(module.VOTERS):
-            self.vote(str(number), {number: b'x'}, small=False)
-        self.assertEqual(len(self.voters.jobs), module.VOTERS)
-
-    def test_of_a_finish(self):
-        ballot = self.vote('a', {1: b'x'}, small=False)
-        self.world.settle()
-        waits = self.vote('b', {1: b'x'})
-        self.appender.error = self.error
-        self.finish(ballot)
-        self.world.settle()
-        self.assertEqual(ballot.state, OVER)
-        self.assertEqual(self.whats_told(), [
-            'vote a', ('finish a', 'RuntimeError'), 'vote b'])
         self.committer.abort(waits)
 
 
