@@ -45,9 +45,9 @@ from ..support import interrupt
 from ..support import name_of_error
 from ..support import oid
 from ..support import until
+from .talking import ByHand
 from .talking import Talking
 from .talking import hello
-from .test_stream import Far
 
 
 class ClientCase(Talking):
@@ -303,7 +303,8 @@ class Hostile(ClientCase):
                     connection, _ = listener.accept()
                     with connection, contextlib.suppress(EOFError):
                         connection.sendall(greeting)
-                        far = Far(connection)
+                        connection.settimeout(PATIENCE)
+                        far = ByHand(connection)
                         serve(far, far.next())
 
         thread = Thread(run)

@@ -26,6 +26,7 @@ from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
 from perf import zeowire
 
+from ...client.talking import ByHand
 from ...client.talking import hello
 from ...support import oid
 from ..serving import ErrorReply
@@ -106,16 +107,9 @@ class Enemy:
     def _welcomed(self, first):
         one = self.connect()
         one.sendall(first)
-        inbox = frames.Inbox()
-        bodies = []
-        while len(bodies) < 2:  # the greeting and the welcome
-            data = one.recv(1 << 16)
-            if not data:
-                raise ConnectionError
-            inbox.add(data)
-            while body := inbox.next_body():
-                bodies.append(body)
-        if not isinstance(frames.taken(bodies[1]), frames.Welcome):
+        peer = ByHand(one)
+        peer.next_body()  # the greeting
+        if not isinstance(peer.next(), frames.Welcome):
             raise ConnectionError
         return one
 
