@@ -23,6 +23,7 @@ from fsyncstorage.client import failover
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.failover import Failover
 from fsyncstorage.client.failover import NoServer
+from fsyncstorage.client.failover import Opened
 from fsyncstorage.client.failover import opened
 from fsyncstorage.client.raised import exception
 from fsyncstorage.client.readers import Lost
@@ -513,6 +514,17 @@ class Hostile(ClientCase):
 
 
 class SeveralThreads(TestCase):
+
+    def test_one_that_is_dropped(self):
+        """Its server sees the end of it, whoever still has it here."""
+        near, far = socket.socketpair()
+        self.addCleanup(far.close)
+        readers = Readers('', 1, lambda within: Reader(
+            Opened(None, near, frames.Inbox(), None)))
+        reader = readers.take()
+        readers.drop(reader)
+        far.setblocking(False)
+        self.assertEqual(far.recv(1), b'')
 
     def test_an_interrupt_while_it_waits_for_a_reader(self):
         """Another thread that waits gets it."""
