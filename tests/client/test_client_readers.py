@@ -159,6 +159,8 @@ class Reading(ConnectedTestCase):
         with open(client.loadBlob(oid(300), serial), 'rb') as file:
             self.assertEqual(file.read(), data)
         until(self.read_by_processes, 'it came by a process')
+        # What a process does not find, the server looks for.
+        self.assertRaises(POSKeyError, client.loadBlob, oid(300), self.tid)
 
     def test_a_blob_whose_reader_is_lost(self):
         """The rest of it comes on another way."""

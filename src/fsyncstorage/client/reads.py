@@ -104,35 +104,32 @@ class Reads:
     def fetch_blob(self, oid, serial, download):
         """Bring as much as the download wants, from where it stands; Lost, or
         Unanswered, if that is interrupted."""
-        wanted = frames.GetBlob(
-            0, oid, serial, download.offset, download.most)
         try:
             reader = self._blob_readers.take()
         except Lost as error:
             logger.debug('a blob comes over the stream: %s', error)
-            self._blob_over_the_stream(wanted, download)
+            self._blob_over_the_stream(oid, serial, download)
             return
         try:
-            asked, = reader.send([wanted])
+            asked, = reader.send([_wanted(oid, serial, download)])
             while reader.is_missing(asked.number):
                 message = reader.next()
-                if message.__class__ is frames.Elsewhere:
-                    break
                 failed = _put(download, message)
                 if failed is not None:
                     raise failed
-                content_of_blob(message, oid)
         except BaseException:
             self._blob_readers.drop(reader)
             raise
         self._blob_readers.give_back(reader)
-        if message.__class__ is frames.Elsewhere:
-            self._blob_over_the_stream(wanted, download)
+        if message.__class__ not in _OF_A_BLOB:
+            self._blob_over_the_stream(oid, serial, download)
 
-    def _blob_over_the_stream(self, wanted, download):
-        content_of_blob(self._stream.ask(
-            wanted, complete=lambda message: _put(download, message)),
-            wanted.oid)
+    def _blob_over_the_stream(self, oid, serial, download):
+        message = self._stream.ask(
+            _wanted(oid, serial, download),
+            complete=lambda message: _put(download, message))
+        if message.__class__ not in _OF_A_BLOB:
+            content(message, oid)
 
     def close(self):
         for each in self._readers, self._blob_readers, self._prefetches:
@@ -152,6 +149,13 @@ def content(reply, oid):
     raise exception(reply)
 
 
+_OF_A_BLOB = frames.BlobSize, frames.BlobChunk
+
+
+def _wanted(oid, serial, download):
+    return frames.GetBlob(0, oid, serial, download.offset, download.most)
+
+
 def _put(download, message):
     """Put a piece into the download; return the error, or None."""
     try:
@@ -162,9 +166,3 @@ def _put(download, message):
     except Exception as error:  # of the disk
         return error
     return None
-
-
-def content_of_blob(message, oid):
-    """Raise what a server says in the place of a blob."""
-    if message.__class__ not in (frames.BlobChunk, frames.BlobSize):
-        content(message, oid)
