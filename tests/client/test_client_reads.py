@@ -25,13 +25,24 @@ class Threads(ConnectedTestCase):
 
     records = {number: b'data %d' % number for number in range(1, 9)}
 
+    @contextlib.contextmanager
+    def asks(self, client):
+        """What its threads learnt of who loads an object."""
+        ask, answers = client._cache.ask, []
+
+        def note(*args):
+            answers.append(ask(*args))
+            return answers[-1]
+
+        with mock.patch.object(client._cache, 'ask', note):
+            yield answers
+
     def test_one_object_is_asked_for_once(self):
         """Whoever wants it meanwhile gets the same answer."""
         client = self.connect()
-        with self.loads_held_up(), mock.patch.object(
-                client._cache, 'ask', side_effect=client._cache.ask) as ask:
+        with self.loads_held_up(), self.asks(client) as asked:
             threads = [Thread(self.load, client, 1) for _ in range(8)]
-            until(lambda: ask.call_count == 8, 'all want it')
+            until(lambda: len(asked) == 8, 'all want it')
         for thread in threads:
             self.assertEqual(thread.result(), (b'data 1', self.tid, None))
         self.assertEqual(self.service.stats.loads, 1)
@@ -48,10 +59,9 @@ class Threads(ConnectedTestCase):
             raise KeyboardInterrupt
 
         client._reads._asked = interrupted
-        with mock.patch.object(
-                client._cache, 'ask', side_effect=client._cache.ask) as ask:
+        with self.asks(client) as wanted:
             threads = [Thread(self.load, client, 1) for _ in range(4)]
-            until(lambda: ask.call_count == 4, 'all want it')
+            until(lambda: len(wanted) == 4, 'all want it')
             go_on.set()
             found = []
             for thread in threads:
