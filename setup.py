@@ -3,12 +3,14 @@
 The metadata of the package are in pyproject.toml.
 """
 
+import os
 import platform
 import sys
 import sysconfig
 
 from setuptools import Extension
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 # Anywhere else, and where there is no compiler (`optional`), the twins of the
 # core in plain Python are used (fsyncstorage.core).
@@ -31,7 +33,21 @@ CORE = Extension(
     optional=True,
 )
 
+
+class Wheel(bdist_wheel):
+    """For any machine, where the core could not be compiled."""
+
+    def run(self):
+        self.run_command('build')
+        core = self.get_finalized_command('build_ext').get_outputs()
+        if not all(map(os.path.exists, core)):
+            self.distribution.ext_modules = None
+            self.root_is_pure = True
+        super().run()
+
+
 setup(
+    cmdclass={'bdist_wheel': Wheel},
     ext_modules=[CORE] if HAS_CORE else [],
     # One wheel for all releases of Python from 3.10 on.
     options={'bdist_wheel': {'py_limited_api': 'cp310'}} if HAS_CORE else {},

@@ -1,7 +1,9 @@
 """A client of ours that speaks by hand, one message at a time."""
 
+import itertools
 import os
 import socket
+import ssl
 
 from ZODB.utils import maxtid
 from ZODB.utils import z64
@@ -30,42 +32,57 @@ def connected(address):
     return made
 
 
-class Talker:
+class Closed(ConnectionError, EOFError):
+    """The other end has closed the connection, and said nothing more."""
+
+
+class ByHand:
+    """An end of a connection of our protocol."""
+
+    def __init__(self, connection):
+        self.socket = connection
+        self.close = connection.close
+        self._inbox = frames.Inbox()
+        self._inbox.longest = frames.LONGEST
+        self._numbers = itertools.count(1)
+
+    def say(self, *messages):
+        self.socket.sendall(b''.join(map(frames.frame, messages)))
+
+    def next(self):
+        return frames.taken(self.next_body())
+
+    def next_body(self):
+        while (body := self._inbox.next_body()) is None:
+            try:
+                data = self.socket.recv(1 << 16)
+            except (ConnectionError, ssl.SSLError):
+                data = b''
+            if not data:
+                raise Closed
+            self._inbox.add(data)
+        return body
+
+
+class Talker(ByHand):
     """A connection; each method does one thing that a client can do."""
 
     def __init__(self, address, first=None, tls=False):
-        self.inbox = frames.Inbox()
-        self.inbox.longest = frames.LONGEST
-        self.unasked = []
-        self._number = 0
-        self.socket = connected(address)
+        connection = connected(address)
         if tls:
-            self.socket = client_context().wrap_socket(self.socket)
+            connection = client_context().wrap_socket(connection)
+        super().__init__(connection)
+        self.unasked = []
         try:
-            self.greeting = self._next_body()
+            self.greeting = self.next_body()
             self.say(first or hello())
             self.welcome = self.next()
         except BaseException:
             self.close()
             raise
 
-    def say(self, *messages):
-        self.socket.sendall(b''.join(map(frames.frame, messages)))
-
     def number(self):
-        self._number += 1
-        return self._number
-
-    def next(self):
-        return frames.taken(self._next_body())
-
-    def _next_body(self):
-        while (body := self.inbox.next_body()) is None:
-            data = self.socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError('the server closed the connection')
-            self.inbox.add(data)
-        return body
+        return next(self._numbers)
 
     def answer(self, number):
         while (message := self.next()).number != number:
@@ -117,9 +134,6 @@ class Talker:
         done = self.trip(self.stored(records, serial, **more))
         assert isinstance(done, frames.Done), done
         return done.tid
-
-    def close(self):
-        self.socket.close()
 
 
 class Talking(Served):

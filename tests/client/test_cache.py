@@ -120,19 +120,21 @@ class Histories(CacheTestCase):
         self.assertEqual(len(self.opened_again(cache)), len(cache) or mock.ANY)
 
     def test_nothing_is_kept_for_rounds(self):
-        """What was kept before is overwritten by what is told."""
-        server = Server(6)
-        cache = self.make(size=SMALL)
-        cache.set_last_tid(p64(server.last))
-        caching.answer(cache, server, server.oids[0])
-        caching.answer(cache, server, server.oids[1], p64(server.last + 1))
-        while cache._file.begin < 5_000:
+        """What was kept before, if anything was, is overwritten by what is
+        told."""
+        for kept in 0, 2:
+            server = Server(6)
+            cache = self.make(f'{kept}', SMALL)
             cache.set_last_tid(p64(server.last))
-            server.last += 10
-        caching.check(cache, server)
-        self.assertEqual(len(cache), 0)
-        self.assertTrue(caching.commit(cache, server))
-        self.assertGreater(caching.check(cache, server), 0)
+            for each in server.oids[:kept]:
+                caching.answer(cache, server, each, p64(server.last + 1))
+            while cache._file.begin < 5_000:
+                cache.set_last_tid(p64(server.last))
+                server.last += 10
+            caching.check(cache, server)
+            self.assertEqual(len(cache), 0)
+            self.assertTrue(caching.commit(cache, server))
+            self.assertGreater(caching.check(cache, server), 0)
 
     def test_large_objects(self):
         """Up to an eighth of the file."""

@@ -46,13 +46,16 @@ class Reading(ConnectedTestCase):
         with contextlib.closing(self.client):
             self.client = self.connect()
 
+    def now(self):
+        """Before which a transaction reads that begins now."""
+        return p64(u64(self.tid) + 1)
+
     def check_all(self, client, choice=None):
-        now = p64(u64(client.lastTransaction()) + 1)
         records = list(self.records.items())
         if choice is not None:
             choice.shuffle(records)
         for number, data in records:
-            self.assertEqual(client.loadBefore(oid(number), now),
+            self.assertEqual(client.loadBefore(oid(number), self.now()),
                              (data, self.tid, None))
 
     def kill_one(self):
@@ -65,10 +68,17 @@ class Reading(ConnectedTestCase):
                 os.kill(pid, signal.SIGKILL)
         return pids
 
+    def read_in_all(self):
+        """By the processes, for the client, which goes."""
+        self.client.close()
+        until(lambda: not self.in_loop(lambda: self.server.readers._readers),
+              'all is counted')
+        return self.read_by_processes()
+
     def test_from_the_processes_and_from_the_cache(self):
         for _ in range(2):
             self.check_all(self.client)
-        until(lambda: self.read_by_processes() == OBJECTS, 'counted once each')
+        self.assertEqual(self.read_in_all(), OBJECTS)
         self.assertEqual(self.server.stats['1'].loads, OBJECTS)
 
     def test_many_threads(self):
@@ -92,10 +102,11 @@ class Reading(ConnectedTestCase):
         """Each is asked for once; when it is wanted, its answer is here, or on
         the way."""
         self.client.prefetch(
-            (oid(number) for number in range(OBJECTS + 5)), maxtid)
+            (oid(number) for number in range(OBJECTS + 5)), self.now())
         self.check_all(self.client)
-        until(lambda: self.read_by_processes() == OBJECTS + 5, 'once each')
+        # What there is not is not kept.
         self.assertRaises(POSKeyError, self.client.load, oid(OBJECTS))
+        self.assertEqual(self.read_in_all(), OBJECTS + 5 + 1)
 
     def test_what_changes_behind_a_prefetch(self):
         """Its answer is not that of a load which begins afterwards."""
@@ -148,6 +159,8 @@ class Reading(ConnectedTestCase):
         with open(client.loadBlob(oid(300), serial), 'rb') as file:
             self.assertEqual(file.read(), data)
         until(self.read_by_processes, 'it came by a process')
+        # What a process does not find, the server looks for.
+        self.assertRaises(POSKeyError, client.loadBlob, oid(300), self.tid)
 
     def test_a_blob_whose_reader_is_lost(self):
         """The rest of it comes on another way."""
@@ -163,6 +176,21 @@ class Reading(ConnectedTestCase):
         self.kill_one()
         with open(loading.result(), 'rb') as file:
             self.assertEqual(file.read(), data)
+
+    def test_a_blob_behind_another_one(self):
+        """It waits for the reader as long as a large one takes."""
+        serial = self.store_blob(300, b'content')
+        client = self.connect(blob_dir=self.path('cache'), read_channels=1)
+        readers = client._reads._blob_readers
+        reader, changed = readers.take(), readers._changed
+        with mock.patch.object(
+                changed, 'wait', side_effect=changed.wait) as wait:
+            loading = Thread(client.loadBlob, oid(300), serial)
+            until(lambda: wait.called, 'it waits')
+            readers.give_back(reader)
+            loading.result()
+        seconds, = wait.call_args.args
+        self.assertGreaterEqual(seconds, 600)
 
     def test_a_server_without(self):
         self.readers = 0
@@ -195,9 +223,8 @@ class Opening(TestCase):
 
     def test_readers_that_were_lost(self):
         """An exception of a signal handler may tear one from its thread."""
-        self.patch(client_readers, WAIT=0.01)
         several = client_readers.Readers(
-            'a client', 1, lambda within: mock.Mock())
+            'a client', 1, lambda within: mock.Mock(), longest_wait=0.01)
         several.take()
         self.assertRaises(client_readers.Lost, several.take)
 

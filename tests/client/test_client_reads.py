@@ -25,13 +25,24 @@ class Threads(ConnectedTestCase):
 
     records = {number: b'data %d' % number for number in range(1, 9)}
 
+    @contextlib.contextmanager
+    def asks(self, client):
+        """What its threads learnt of who loads an object."""
+        ask, answers = client._cache.ask, []
+
+        def note(*args):
+            answers.append(ask(*args))
+            return answers[-1]
+
+        with mock.patch.object(client._cache, 'ask', note):
+            yield answers
+
     def test_one_object_is_asked_for_once(self):
         """Whoever wants it meanwhile gets the same answer."""
         client = self.connect()
-        with self.loads_held_up(), mock.patch.object(
-                client._cache, 'ask', side_effect=client._cache.ask) as ask:
+        with self.loads_held_up(), self.asks(client) as asked:
             threads = [Thread(self.load, client, 1) for _ in range(8)]
-            until(lambda: ask.call_count == 8, 'all want it')
+            until(lambda: len(asked) == 8, 'all want it')
         for thread in threads:
             self.assertEqual(thread.result(), (b'data 1', self.tid, None))
         self.assertEqual(self.service.stats.loads, 1)
@@ -48,10 +59,9 @@ class Threads(ConnectedTestCase):
             raise KeyboardInterrupt
 
         client._reads._asked = interrupted
-        with mock.patch.object(
-                client._cache, 'ask', side_effect=client._cache.ask) as ask:
+        with self.asks(client) as wanted:
             threads = [Thread(self.load, client, 1) for _ in range(4)]
-            until(lambda: ask.call_count == 4, 'all want it')
+            until(lambda: len(wanted) == 4, 'all want it')
             go_on.set()
             found = []
             for thread in threads:
@@ -86,3 +96,36 @@ class WithoutReaders(ConnectedTestCase):
         self.assertRaises(POSKeyError, client.loadBlob, oid(1), self.tid)
         client.prefetch([oid(2)], maxtid)
         self.assertEqual(self.load(client, 2)[1], serial)
+
+
+class Prefetching(ConnectedTestCase):
+    """By odd callers."""
+
+    records = {number: b'data' for number in range(1, 5)}
+
+    def prefetch(self, client, *numbers):
+        client.prefetch(map(oid, numbers), maxtid)
+
+    def test_a_new_object(self):
+        client = self.connect()
+        client.prefetch([oid(1), None, oid(2)], maxtid)
+        for number in 1, 2:
+            self.assertEqual(self.load(client, number)[0], b'data')
+
+    def test_a_load_within_a_load(self):
+        """Of a finalizer, while answers are read."""
+        client = self.connect()
+        self.prefetch(client, 1, 2, 3)
+        answered, found = client._cache.answered, []
+
+        def answered_and_collected(load):
+            if not found:
+                found.append(None)
+                found.append(self.load(client, 3)[0])
+                self.prefetch(client, 4)
+            answered(load)
+
+        with mock.patch.object(
+                client._cache, 'answered', answered_and_collected):
+            data = Thread(self.load, client, 2).result()[0]
+        self.assertEqual([data, found[1]], [b'data', b'data'])

@@ -7,13 +7,10 @@ import socket
 import threading
 from unittest import mock
 
-from BTrees.Length import Length
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
-from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.DB import DB
-from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
@@ -26,6 +23,7 @@ from fsyncstorage.client import failover
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.failover import Failover
 from fsyncstorage.client.failover import NoServer
+from fsyncstorage.client.failover import Opened
 from fsyncstorage.client.failover import opened
 from fsyncstorage.client.raised import exception
 from fsyncstorage.client.readers import Lost
@@ -48,9 +46,9 @@ from ..support import interrupt
 from ..support import name_of_error
 from ..support import oid
 from ..support import until
+from .talking import ByHand
 from .talking import Talking
 from .talking import hello
-from .test_stream import Far
 
 
 class ClientCase(Talking):
@@ -91,50 +89,6 @@ class ClientCase(Talking):
 
 class Commits(ClientCase):
 
-    def test_two_clients(self):
-        first, second = self.connect(), self.connect()
-        tid = self.commit(first, {1: b'data'})
-        second.ping()
-        self.assertEqual(second.lastTransaction(), tid)
-        self.assertEqual(second.loadBefore(oid(1), maxtid),
-                         (b'data', tid, None))
-        later = self.commit(second, {1: b'more'}, tid)
-        first.ping()
-        self.assertEqual(first.loadBefore(oid(1), later),
-                         (b'data', tid, later))
-        self.assertRaises(ConflictError, self.commit, first, {1: b'x'}, tid)
-        self.assertRaises(POSKeyError, first.loadBefore, oid(9), maxtid)
-
-    def test_a_database(self):
-        """Changes of one connection are seen by the others, in one trip or in
-        two; conflicts are resolved at the server."""
-        db, other = map(self.database, (self.connect(), self.connect()))
-        with db.transaction() as connection:
-            connection.root.length = Length()
-        for database in (db, other) * 3:
-            database.storage.ping()
-            with database.transaction() as connection:
-                connection.root.length.change(1)
-        other.storage.ping()
-        with other.transaction() as connection:
-            self.assertEqual(connection.root.length(), 6)
-
-    def test_several_threads(self):
-        """Their transactions are open side by side."""
-        client = self.connect()
-        barrier = threading.Barrier(8)
-
-        def commit(number):
-            txn = TransactionMetaData()
-            client.tpc_begin(txn)
-            client.store(oid(number), z64, b'x' * number, '', txn)
-            client.tpc_vote(txn)
-            barrier.wait()
-            return client.tpc_finish(txn)
-
-        threads = [Thread(commit, number) for number in range(1, 9)]
-        self.assertEqual(len({thread.result() for thread in threads}), 8)
-
     def test_more_than_may_be_open(self):
         """One waits until another ends, and says so."""
         self.patch(frames, MOST_OPEN=1)
@@ -158,41 +112,6 @@ class Commits(ClientCase):
         self.assertRaises(StorageTransactionError, client.tpc_finish, txn)
         client.tpc_abort(txn)
         self.assertRaises(POSKeyError, client.loadBefore, oid(1), maxtid)
-
-    def test_undo_history_and_iterators(self):
-        client = self.connect()
-        tid = self.commit(client, {1: b'one'}, description=b'first')
-        self.commit(client, {1: b'two'}, tid, description=b'second')
-        undone = client.undoLog(0, 1)[0]
-        self.assertEqual(undone['description'], b'second')
-        txn = TransactionMetaData()
-        client.tpc_begin(txn)
-        client.undo(undone['id'], txn)
-        client.tpc_vote(txn)
-        client.tpc_finish(txn)
-        self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
-        self.assertEqual(len(client.history(oid(1), 9)), 3)
-        self.assertEqual(
-            [[found.data for found in each] for each in client.iterator()],
-            [[b'one'], [b'two'], [b'one']])
-
-    def test_blobs(self):
-        server = self.serve(self.open('b.fs', blob_dir=self.path('blobs')))
-        first, second = (
-            self.database(self.connect(
-                server, blob_dir=self.path(name), blob_cache_size=1 << 24))
-            for name in ('one', 'two'))
-        for size in 0, 100, 3 << 20:
-            with first.transaction() as connection:
-                connection.root.blob = Blob(bytes(size))
-            second.storage.ping()
-            with second.transaction() as connection:
-                blob = connection.root.blob
-                with blob.open() as file:
-                    self.assertEqual(file.read(), bytes(size))
-                self.assertTrue(os.path.exists(
-                    second.storage.fshelper.getBlobFilename(
-                        blob._p_oid, blob._p_serial)))
 
 
 class Database:
@@ -247,20 +166,6 @@ class Servers(ClientCase):
         self.addCleanup(thread.result)
         self.addCleanup(server.close)
         return server
-
-    def test_it_comes_back(self):
-        client = self.connect()
-        tid = self.commit(client, {1: b'data'})
-        address = self.server.addr
-        self.server.close()
-        until(lambda: not client.is_connected(), 'that it has gone')
-        loading = Thread(client.loadBefore, oid(2), maxtid)
-        storage = self.open()
-        storage_tid = storage.lastTransaction()
-        self.restart(address, storage)
-        self.assertRaises(POSKeyError, loading.result)
-        self.assertEqual(storage_tid, tid)
-        self.commit(client, {1: b'more'}, tid)
 
     def test_a_begin_waits_for_it(self):
         client = self.connect()
@@ -399,7 +304,8 @@ class Hostile(ClientCase):
                     connection, _ = listener.accept()
                     with connection, contextlib.suppress(EOFError):
                         connection.sendall(greeting)
-                        far = Far(connection)
+                        connection.settimeout(PATIENCE)
+                        far = ByHand(connection)
                         serve(far, far.next())
 
         thread = Thread(run)
@@ -608,6 +514,17 @@ class Hostile(ClientCase):
 
 
 class SeveralThreads(TestCase):
+
+    def test_one_that_is_dropped(self):
+        """Its server sees the end of it, whoever still has it here."""
+        near, far = socket.socketpair()
+        self.addCleanup(far.close)
+        readers = Readers('', 1, lambda within: Reader(
+            Opened(None, near, frames.Inbox(), None)))
+        reader = readers.take()
+        readers.drop(reader)
+        far.setblocking(False)
+        self.assertEqual(far.recv(1), b'')
 
     def test_an_interrupt_while_it_waits_for_a_reader(self):
         """Another thread that waits gets it."""

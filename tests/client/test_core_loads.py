@@ -12,6 +12,7 @@ import struct
 import threading
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
@@ -154,24 +155,54 @@ class Answers(LoadsTestCase):
             self.made._cache.load_before(oid(1), p64(3)),
             (b'x', p64(2), p64(3)))
 
-    def test_other_answers(self):
-        """They are left to the twins, and the reader is used again."""
-        for answer in (
-                frames.Missing(0, p64(LAST)), frames.Elsewhere(0),
-                frames.Nothing(0, p64(LAST)), frames.Error(0, b'name', b''),
-                frames.Found(0, p64(LAST - 1), p64(2), z64, b'behind'),
-                lambda number: struct.pack('>IcI', 9, b'f', number) + b'none',
-                lambda number: struct.pack('>IcI', 5, b'f', number)):
-            self.assertIs(self.answered(answer), UNCERTAIN)
-            self.assertEqual(self.is_free(), 1)
-            self.assertEqual(len(self.made._cache), 0)
+    def test_that_there_was_none(self):
+        self.assertIsNone(self.answered(frames.Nothing(0, p64(LAST))))
+        self.assertEqual((self.is_free(), len(self.made._cache)), (1, 0))
+
+    def test_what_a_reader_cannot_say(self):
+        """Its answer is taken: the stream is asked, and no reader again."""
+        for reply, expected in (
+                (frames.Found(0, p64(LAST), p64(2), z64, b'x'),
+                 (b'x', p64(2), None)),
+                (frames.Nothing(0, p64(LAST)), None),
+                (frames.Missing(0, p64(LAST)), POSKeyError),
+                (frames.Error(0, b'builtins.OSError', b''), Exception),
+                (frames.Nothing(0, p64(LAST - 1)), Lost)):
+            asked = mock.Mock(return_value=reply)
+            self.patch(Client, _ask=asked)
+            with self.subTest(reply):
+                if isinstance(expected, type):
+                    with self.assertRaises(expected):
+                        self.answered(frames.Elsewhere(0))
+                else:
+                    self.assertEqual(
+                        self.answered(frames.Elsewhere(0)), expected)
+                asked.assert_called_once()
+                self.assertEqual(self.made._cache.pending._loads, {})
+                self.assertEqual(self.is_free(), 1)
+                self.assertEqual(
+                    self.made._cache.load_before(oid(1), maxtid),
+                    expected if isinstance(reply, frames.Found) else None)
+
+    def test_a_server_that_is_behind(self):
+        """Its stream ends."""
+        with self.assertRaises(Lost):
+            self.answered(frames.Found(0, p64(LAST - 1), p64(2), z64, b'x'))
+        self.assertEqual((len(self.made.ended), len(self.made._cache)), (1, 0))
 
     def test_what_is_wrong(self):
         """The reader is not used again."""
         found = frames.frame(frames.Found(
             1 << 31, p64(LAST), p64(2), z64, b'to another request'))
         for wrong in (b'\xff\xff\xff\xff', b'\x40\0\0\1', b'\0\0\0\0', found,
-                      b'\0\0\0\1x', b'\0\0\0\1xyz'):
+                      b'\0\0\0\1x', b'\0\0\0\1xyz',
+                      # What no reader says to a load, or has another length.
+                      frames.Missing(0, z64), frames.Error(0, b'name', b''),
+                      *(lambda number, kind=kind, rest=rest: struct.pack(
+                          '>IcI', 5 + rest, kind, number) + bytes(rest)
+                        for kind, rest in [
+                            (b'f', 0), (b'f', 23), (b'n', 0), (b'n', 7),
+                            (b'n', 9), (b'w', 1)])):
             self.assertIs(self.answered(wrong), UNCERTAIN)
             self.assertEqual(self.is_free(), 0)
         self.answered(

@@ -12,7 +12,6 @@ from unittest import mock
 
 import ZODB
 from transaction import TransactionManager
-from ZODB.mvccadapter import MVCCAdapter
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 from ZODB.utils import maxtid
@@ -40,6 +39,7 @@ from ..support import oid
 from ..support import until
 from .connected import ConnectedTestCase
 from .connected import commit
+from .trips import Trips
 
 
 def after(tid):
@@ -344,54 +344,6 @@ class Moves(LocalTestCase):
         return super().open(*args, local_reads=self.offers, **options)
 
 
-class Behind(LocalTestCase):
-    """Nothing is cached: what the client has seen is known by its tid."""
-
-    def setUp(self):
-        super().setUp()
-        storage = self.open('lost')
-        storage.copyTransactionsFrom(self.storage)
-        storage.close()
-
-    def see_new(self, client):
-        new = self.change(1, b'new', self.tid)
-        self.until_told(client, new)
-        self.assertEqual(self.read(client, 1), (b'new', new, None))
-        self.assertEqual(len(client._cache), 0)
-        return new
-
-    def with_db(self, client):
-        """Transactions may have begun, and have seen something."""
-        self.addCleanup(MVCCAdapter(client).close)
-        return client
-
-    def test_a_server_that_lags_is_not_followed(self):
-        client = self.with_db(self.connect(cache=self.path('cache.zec')))
-        new = self.see_new(client)
-        with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
-            self.serve_again('lost')
-            until(lambda: 'this client has seen' in str(logs.output),
-                  'refused')
-        self.assertIn(
-            f'remove its cache file ({self.path("cache.zec")}.fsync)',
-            str(logs.output))
-        self.assertFalse(client.is_connected())
-        self.assertEqual(client.lastTransaction(), new)
-
-    def test_a_server_that_lost_its_end(self):
-        with open(self.path('lost.unsynced'), 'w'):
-            pass
-        client = self.with_db(self.connect())
-        self.see_new(client)
-        with self.assertLogs('fsyncstorage.client', 'WARNING') as logs:
-            self.serve_again('lost')
-            until(lambda: 'the server lost' in str(logs.output), 'noticed')
-        until(client.is_connected, 'connected')
-        self.until_local(client)
-        self.assertEqual(client.lastTransaction(), self.tid)
-        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
-
-
 class TwoObjectsTestCase(LocalTestCase):
     """Of ZODB, with the same value: x and y in the root."""
 
@@ -473,6 +425,25 @@ class Verified(TwoObjectsTestCase):
         with mock.patch.object(
                 Service, 'invalidations_since', lambda *args: None):
             self.assertEqual(self.check_begin('meet'), (1, 1))
+
+
+class OneTrip(TwoObjectsTestCase):
+
+    def test_a_commit_is_found_at_once(self):
+        """What is told as committed is found locally, and all of it."""
+        client, trips = self.connect(), Trips(self)
+        db = ZODB.DB(client)
+        self.addCleanup(db.close)
+        for number in range(1, 20):
+            with db.transaction() as connection:
+                for name in 'xy':
+                    connection.root()[name].value += 1
+            with self.asked(0), db.transaction() as connection:
+                connection.cacheMinimize()
+                self.assertEqual(
+                    [connection.root()[name].value for name in 'xy'],
+                    [number, number])
+        self.assertEqual((trips.one, trips.two), (19, 0))
 
 
 class Ends(LocalTestCase):

@@ -27,42 +27,23 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import interrupt
 from ..support import until
+from .talking import ByHand
 
 WELCOME = frames.Welcome(0, 1, bytes(16), z64, b'')
-
-
-class Far:
-    """The server's end."""
-
-    def __init__(self, connection):
-        connection.settimeout(PATIENCE)
-        self.socket = connection
-        self._inbox = frames.Inbox()
-        self._inbox.longest = frames.LONGEST
-
-    def next(self):
-        while (message := self._inbox.next()) is None:
-            data = self.socket.recv(1 << 16)
-            if not data:
-                raise EOFError
-            self._inbox.add(data)
-        return message
-
-    def say(self, *messages):
-        self.socket.sendall(b''.join(map(frames.frame, messages)))
 
 
 class Streams(TestCase):
 
     def open(self, may_be_silent=None, told=None):
         near, far = socket.socketpair()
+        far.settimeout(PATIENCE)
         self.addCleanup(far.close)
         self.near, self.told = near, []
         self.stream = Stream(near, frames.Inbox(), WELCOME, may_be_silent,
                              told or self.told.extend)
         self.stream._inbox.longest = frames.LONGEST
         self.reader = Thread(self.stream.read_in_background)
-        self.far = Far(far)
+        self.far = ByHand(far)
         self.addCleanup(self.end)
 
     def end(self):

@@ -232,6 +232,10 @@ class Answers(CoreTestCase):
         answer, end, _ = self.check(requests)
         self.assertEqual((len(answer), end), (9, [None]))
 
+    def test_a_source_that_was_not_opened(self):
+        with self.assertRaises(ValueError):
+            core.Answering(0, core.Source.__new__(core.Source), LONGEST, b'')
+
     def test_rubbish(self):
         for _ in range(often(50, 5000)):
             requests = self.requests()[:self.choice.randrange(4)]

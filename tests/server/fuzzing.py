@@ -205,13 +205,13 @@ class _OursFuzzer(Fuzzer):
 
 
 class ReaderFuzzer(_OursFuzzer):
-    """What comes on a reader, and as its hello."""
+    """What comes on a reader, and as its preface and hello."""
 
     STAGES = 'hellos', 'requests', 'requests', 'requests'
 
     def __init__(self, seed, instance):
         super().__init__(seed, instance)
-        self._hello = frames.frame(frames.HelloOfAReader(
+        self._hello = frames.PREFACE + frames.frame(frames.HelloOfAReader(
             0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, instance, z64,
             b'1'))
         self._honest = [

@@ -1,10 +1,7 @@
 """What tests of readers share: a reader by hand."""
 
 import contextlib
-import itertools
 import os
-import socket
-import ssl
 
 from ZODB.utils import maxtid
 from ZODB.utils import z64
@@ -12,13 +9,14 @@ from ZODB.utils import z64
 from fsyncstorage.server import oursession
 from fsyncstorage.wire import frames
 
-from ..support import PATIENCE
+from ..client.talking import ByHand
+from ..client.talking import connected
 from ..support import oid
 from .oneserver import OneServerTestCase
 from .oneserver import client_context
 
 
-class Reading:
+class Reading(ByHand):
     """A connection of a client of ours on which it only reads, by hand."""
 
     def __init__(self, server, storage='1', instance=None, tls=False,
@@ -27,20 +25,12 @@ class Reading:
         self.hello = frames.frame(frames.HelloOfAReader(
             0, frames.MAGIC, *versions, instance or server.instance,
             bytes(oursession.MARK), storage.encode()))
-        self._numbers = itertools.count(1)
-        self._inbox = frames.Inbox()
-        self._inbox.longest = frames.LONGEST
-        address = server.acceptor.addr
-        family = socket.AF_INET if isinstance(address, tuple) else (
-            socket.AF_UNIX)
-        self.socket = socket.socket(family)
-        self.socket.settimeout(PATIENCE)
-        self.socket.connect(address)
-        self.socket.sendall(preface)
+        connection = connected(server.acceptor.addr)
+        connection.sendall(preface)
         if tls:
-            self.socket = client_context().wrap_socket(self.socket)
-        self.send = self.socket.sendall
-        self.close = self.socket.close
+            connection = client_context().wrap_socket(connection)
+        super().__init__(connection)
+        self.send = connection.sendall
 
     def meet(self):
         """Say the hello, and return what the server answers."""
@@ -48,23 +38,8 @@ class Reading:
         return self.after_greeting()
 
     def after_greeting(self):
-        assert frames.is_greeting(self._next_body())
+        assert frames.is_greeting(self.next_body())
         return self.next()
-
-    def next(self):
-        """The next message; EOFError when the server has closed."""
-        return frames.taken(self._next_body())
-
-    def _next_body(self):
-        while (body := self._inbox.next_body()) is None:
-            try:
-                data = self.socket.recv(1 << 16)
-            except (ConnectionError, ssl.SSLError):
-                data = b''
-            if not data:
-                raise EOFError
-            self._inbox.add(data)
-        return body
 
     def rest(self):
         """All messages until the server closes."""

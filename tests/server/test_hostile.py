@@ -3,6 +3,8 @@
 `python -m tests.server.hostile` has the long form, with the times.
 """
 
+from fsyncstorage.server import readers
+
 from ..often import often
 from ..support import TestCase
 from .hostile import attacks
@@ -14,10 +16,13 @@ AFTER = attacks.BOUND
 # Of a server that was attacked at all.
 ATTACKED = 1 << 20
 
+# Processes that read.
+PROCESSES = readers.number_of_processes([None])
 # Threads that a server starts when they are first needed.
-POOLS = 4 + 5
-# Files: the end of a socket to the process that resolves conflicts.
-PROCESS = 1
+POOLS = 4 + 5 + PROCESSES
+# Files: the end of a socket to the process that resolves conflicts; and three
+# ends to each one that reads.
+TO_PROCESSES = 1 + 3 * PROCESSES
 
 
 class Hostile(TestCase):
@@ -35,8 +40,8 @@ class Hostile(TestCase):
         self.assertGreater(peak - siege.base, ATTACKED)
         self.assertLess(peak - siege.base, AFTER)
         left_files, left_threads = siege.rest(
-            files + PROCESS, threads + POOLS)
-        self.assertLessEqual(left_files, files + PROCESS)
+            files + TO_PROCESSES, threads + POOLS)
+        self.assertLessEqual(left_files, files + TO_PROCESSES)
         self.assertLessEqual(left_threads, threads + POOLS)
         self.assertIsNone(siege.honest.error)
         self.assertGreater(len(siege.honest.waits), 10)

@@ -1,7 +1,5 @@
 """The server's end of a stream, with a client by hand.  Goes with
 `server/oursession.py`.
-
-What it answers to those that do right is in tests/client/test_stream_bytes.
 """
 
 import collections
@@ -37,6 +35,7 @@ from ..client.talking import connected
 from ..client.talking import hello
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import owners
@@ -143,6 +142,61 @@ class StreamTestCase(Talking):
             return self.storage.load(oid(1))[1]
         except POSKeyError:
             return z64
+
+
+class Answers(StreamTestCase):
+
+    def test_the_welcome(self):
+        version, instance, tid, about = self.stream.welcome[1:]
+        self.assertEqual(version, frames.HIGHEST)
+        self.assertEqual(instance, self.server.instance)
+        self.assertEqual(tid, self.storage.lastTransaction())
+        self.assertFalse(values.decoded(about, dict)['read_only'])
+
+    def test_bytes_written_by_hand(self):
+        """Those of docs/internals/wire.rst."""
+        self.stream.socket.sendall(
+            bytes.fromhex('00000022 42 00000007') + b'A' * 16 + bytes(8)
+            + b' ' + bytes(4)
+            + bytes.fromhex('00000018 53 00000007 0000000000000001')
+            + bytes(8) + b'abc'
+            + bytes.fromhex('00000005 54 00000007'))
+        answer = b''
+        while len(answer) < 33:
+            answer += self.stream.socket.recv(33 - len(answer))
+        self.assertEqual(
+            answer, bytes.fromhex('0000001d 64 00000007')
+            + self.storage.lastTransaction() + (1).to_bytes(8, 'big')
+            + self.storage.getSize().to_bytes(8, 'big'))
+        self.assertEqual(self.storage.load(oid(1))[0], b'abc')
+
+    def test_a_call_with_something_else(self):
+        """The client gets an error, and goes on."""
+        answer = self.stream.ask(frames.Call(
+            0, b'history', values.encoded(('text', 5))))
+        self.assertEqual(answer.name, b'builtins.TypeError')
+        self.ping()
+
+    def test_what_has_changed(self):
+        first, _, _ = (self.stream.commit({number: b'data'})
+                       for number in (1, 2, 3))
+        later = self.talk(self.server, hello(tid=first))
+        changed = values.decoded(later.welcome.about)['changed']
+        self.assertEqual(
+            sorted(frames.split(changed)), [oid(2), oid(3)])
+        later = self.talk(self.server, hello(tid=b'x' * 8))
+        self.assertIsNone(values.decoded(later.welcome.about)['changed'])
+
+    def test_a_blob_from_behind_its_end(self):
+        """An error; more of them than blobs that may be sent at once."""
+        transaction = begin(self.storage)
+        self.store_blob(self.storage, transaction, 1)
+        self.storage.tpc_vote(transaction)
+        tid = self.storage.tpc_finish(transaction)
+        for offset in [8, (1 << 64) - 1] * 20:
+            answer = self.stream.ask(
+                frames.GetBlob(0, oid(1), tid, offset, 9))
+            self.assertEqual(answer.name, b'builtins.ValueError')
 
 
 class Transactions(StreamTestCase):

@@ -3,9 +3,13 @@
 import contextlib
 import os
 import resource
+import select
 import signal
+import socket
+import threading
 import time
 import unittest
+from types import SimpleNamespace
 
 import ZEO.tests
 from ZODB.POSException import POSKeyError
@@ -17,10 +21,12 @@ from ZODB.utils import z64
 from fsyncstorage.server import readers
 from fsyncstorage.wire import frames
 
+from ..support import PATIENCE
 from ..support import commit
 from ..support import oid
 from ..support import until
 from .reading import ReaderTestCase
+from .reading import Reading
 from .serving import Peer as Writer
 
 try:
@@ -328,6 +334,23 @@ class Ends(ReaderTestCase):
         self.assertEqual(peer.rest(), [])
         self.assertFalse(os.path.exists(f'/proc/{pid}'))
 
+    def test_the_loop_ends_them(self):
+        """It alone knows which ones there are, also where another thread
+        closes the server."""
+        self.peer()
+        loop, of_readers = self.server.acceptor.event_loop, self.server.readers
+        end_all, beside_the_loop = of_readers.end_all, []
+
+        def end():
+            beside_the_loop.append(
+                loop.is_running()
+                and threading.current_thread() is not self.thread)
+            end_all()
+
+        self.patch(of_readers, end_all=end)
+        self.server.close()
+        self.assertEqual(set(beside_the_loop), {False})
+
     def test_a_process_that_is_stopped(self):
         """The server closes all the same."""
         self.peer()
@@ -356,6 +379,37 @@ class Ends(ReaderTestCase):
         self.assertGreaterEqual(status['channel-bytes-sent'], 10 * 36)
         peer.close()
         until(lambda: not self.figures.channels, 'it is gone')
+
+
+class Several(ReaderTestCase):
+
+    readers = 2
+
+    def test_one_that_has_just_died(self):
+        """Before the server knows, another one takes the next reader."""
+        commit(self.storage, {1: b'one'})
+        self.serve()
+        peers = [self.peer(), self.peer()]
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            peer = Reading(SimpleNamespace(
+                acceptor=SimpleNamespace(addr=listener.getsockname()),
+                instance=self.server.instance))
+            self.addCleanup(peer.close)
+            taken, _ = listener.accept()
+        with taken:
+            self.assertTrue(self.in_loop(self.kill_one_and_take, taken))
+        peer.send(peer.hello)
+        self.assertIsInstance(peer.next(), frames.Welcome)
+        self.assertEqual(peer.load(1).data, b'one')
+        self.assertEqual(len(peers), 2)
+
+    def kill_one_and_take(self, connection):
+        first, _ = self.server.readers._processes
+        ended = os.pidfd_open(first._child.pid)
+        os.kill(first._child.pid, signal.SIGKILL)
+        select.select([ended], [], [], PATIENCE)
+        os.close(ended)
+        return self.server.readers.take(connection, '')
 
 
 @unittest.skipIf(uvloop is None, 'uvloop is not installed')

@@ -2,8 +2,10 @@
 with `server/committer.py`.
 """
 
+import gc
 import os
 import threading
+import weakref
 from unittest import mock
 
 from ZODB.utils import z64
@@ -87,22 +89,6 @@ class SideBySide(ByHand):
 
 class Ends(ByHand):
 
-    def test_what_would_end_the_threads(self):
-        """A record names a module that exits when it is imported: its client
-        is told, and others are voted."""
-        for error in SystemExit(2), KeyboardInterrupt():
-            with mock.patch.object(
-                    self.storage, 'tpc_vote', side_effect=error):
-                for number in range(module.VOTERS + 1):
-                    self.vote('a', {number: b'x'}, small=False)
-                    self.world.settle()
-            self.assertEqual(
-                self.whats_told(),
-                [('vote a', 'StorageError')] * (module.VOTERS + 1))
-        self.vote('b', {9: b'x'}, small=False)
-        self.world.settle()
-        self.assertEqual(self.whats_told(), ['vote b'])
-
     def test_nothing_begins_after_the_end(self):
         voted = self.vote('voted', {1: b'x'})
         self.committer.close()
@@ -124,40 +110,35 @@ class Ends(ByHand):
         self.committer.abort(waits)
 
 
-class NoThread(ByHand):
-    """The system starts no thread for a step.  The committer goes on."""
+class NothingStays(ByHand):
+    """Of what has ended, without a collection of cycles: the file of a vote
+    would stay open behind a pack that replaces it."""
 
     def setUp(self):
         super().setUp()
-        self.voters, self.appender = self.world.voters, self.world.appender
-        self.error = RuntimeError("can't start new thread")
+        gc.disable()
+        self.addCleanup(gc.enable)
 
-    def test_of_votes(self):
-        self.voters.error = self.error
-        ballots = [self.vote(str(number), {number: b'x'}, small=False)
-                   for number in range(module.VOTERS + 2)]
+    def check(self, ballot, told):
         self.world.settle()
-        self.assertEqual(set(self.states(*ballots)), {OVER})
-        self.assertEqual(self.whats_told(), [
-            (f'vote {number}', 'RuntimeError')
-            for number in range(module.VOTERS + 2)])
-        self.assertEqual(self.committer._ballots, set())
-        self.voters.error = None
-        for number in range(module.VOTERS):
-            self.vote(str(number), {number: b'x'}, small=False)
-        self.assertEqual(len(self.voters.jobs), module.VOTERS)
+        self.world.publish()
+        self.assertEqual(self.whats_told(), told)
+        ballot = weakref.ref(ballot)
+        self.assertIsNone(ballot())
 
-    def test_of_a_finish(self):
-        ballot = self.vote('a', {1: b'x'}, small=False)
-        self.world.settle()
-        waits = self.vote('b', {1: b'x'})
-        self.appender.error = self.error
-        self.finish(ballot)
-        self.world.settle()
-        self.assertEqual(ballot.state, OVER)
-        self.assertEqual(self.whats_told(), [
-            'vote a', ('finish a', 'RuntimeError'), 'vote b'])
-        self.committer.abort(waits)
+    def test_of_a_finish_while_the_append_lock_is_taken(self):
+        ballots = [self.vote('a', {1: b'x'})]
+        with self.storage._commit_lock:
+            self.finish(ballots[0])
+        self.assertEqual(len(self.world.appender.jobs), 1)
+        self.check(ballots.pop(), ['vote a', 'finish a'])
+
+    def test_of_a_conflict(self):
+        serials = self.stored({1: b'x'})
+        self.stored({1: b'y'}, serials)
+        for small in True, False:
+            self.check(self.vote('a', {1: b'z'}, serials, small=small),
+                       [('vote a', 'ConflictError')])
 
 
 class InTheLoop(ByHand):
@@ -255,15 +236,6 @@ class InTheLoop(ByHand):
         self.world.voters.do_one()
         self.world.deliver()
         self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
-
-    def test_a_finish_while_the_append_lock_is_taken(self):
-        ballot = self.vote('a', {1: b'x'})
-        with self.storage._commit_lock:
-            self.finish(ballot)
-        self.assertEqual(len(self.world.appender.jobs), 1)
-        self.world.settle()
-        self.world.publish()
-        self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
 
 
 class OtherStorages(ByHand):

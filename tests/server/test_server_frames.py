@@ -8,7 +8,9 @@ file has appeared, and a commit succeeds.
 
 import collections
 import contextlib
+import glob
 import os
+import pathlib
 import socket
 import threading
 import unittest
@@ -31,6 +33,7 @@ from .fuzzing import ReaderFuzzer
 from .fuzzing import StreamFuzzer
 from .test_server_hostile import MOST_GROWTH
 from .test_server_hostile import Hostile
+from .test_server_hostile import in_status
 
 # What the server says of each of them would fill the disk.
 QUIETLY = """
@@ -127,11 +130,9 @@ class Pickles(Hostile):
 
     def figures(self):
         """Threads, open files, and parts of blobs of the server."""
-        process = f'/proc/{self.process.pid}'
-        with open(f'{process}/status') as file:
-            threads = next(int(line.split()[1]) for line in file
-                           if line.startswith('Threads'))
-        return (threads, len(os.listdir(f'{process}/fd')),
+        pids = self.pids()
+        return (sum(in_status(pid, 'Threads') for pid in pids),
+                sum(len(os.listdir(f'/proc/{pid}/fd')) for pid in pids),
                 len(os.listdir(self.path('Data.fs-blobs/tmp'))))
 
 
@@ -153,6 +154,17 @@ class OnReaders(Pickles):
         talker = Talker(self.address)
         talker.close()
         return ReaderFuzzer(1, talker.welcome.instance)
+
+    def pids(self):
+        """The server, and the processes that read for it."""
+        found = super().pids()
+        for path in glob.glob(f'/proc/{found[0]}/task/*/children'):
+            for pid in pathlib.Path(path).read_text().split():
+                command = pathlib.Path(f'/proc/{pid}/cmdline').read_text()
+                if 'readerprocess' in command:
+                    found.append(int(pid))
+        self.assertGreater(len(found), 1, 'a process reads')
+        return found
 
 
 class OnStreams(Pickles):

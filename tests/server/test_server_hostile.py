@@ -37,6 +37,13 @@ CONFIGURATION = """
 MOST_GROWTH = 64 << 10  # KB
 
 
+def in_status(pid, name):
+    """A number that the system says of a process."""
+    with open(f'/proc/{pid}/status') as file:
+        return next(int(line.split()[1]) for line in file
+                    if line.startswith(name))
+
+
 class Calling:
     """Its pickle calls a function."""
 
@@ -167,11 +174,12 @@ class Hostile(Commands):
             self.handshake, *[self.call('register', '1', True)] * registered,
             content)
 
+    def pids(self):
+        return [self.process.pid]
+
     def largest(self):
-        """The most memory that the process had, in KB."""
-        with open(f'/proc/{self.process.pid}/status') as file:
-            return next(int(line.split()[1]) for line in file
-                        if line.startswith('VmHWM'))
+        """The most memory that the processes had, in KB."""
+        return sum(in_status(pid, 'VmHWM') for pid in self.pids())
 
     def check(self, contents, stages=(False, True)):
         before = self.largest()

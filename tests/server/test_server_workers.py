@@ -2,9 +2,11 @@
 `server/workers.py` and `server/threads.py`.
 """
 
+import gc
 import sys
 import threading
 import unittest
+import weakref
 from unittest import mock
 
 from fsyncstorage.server import workers
@@ -181,6 +183,24 @@ class Jobs(TestCase):
                 self.assertTrue(threads.do(then, int))
             self.wait()
         threads.shutdown()
+
+    def test_an_error_keeps_nothing(self):
+        """Such as a file, which a pack has replaced meanwhile."""
+        class Used:
+            pass
+
+        def job():
+            used = Used()
+            kept.append(weakref.ref(used))
+            raise ValueError
+
+        kept = []
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.submit(job)
+        self.wait()
+        self.results.clear()
+        until(lambda: kept[0]() is None, 'it is let go')
 
     def start_no_more_threads(self):
         """Undo it with what is returned."""

@@ -6,9 +6,9 @@ answer ends the reader, because a later request could take the answer for its
 own; then `Lost` is raised, and the stream may give the answer.
 
 Readers last as long as the stream to the same server.  The free one that was
-used last is taken first; a thread that finds none free waits for one, for
-`WAIT` seconds at most.  When none can be opened, the next try comes after
-`RETREAT` seconds, and each further one after twice as many.
+used last is taken first; a thread that finds none free waits for one, but not
+for ever.  When none can be opened, the next try comes after `RETREAT` seconds,
+and each further one after twice as many.
 """
 
 import _socket
@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 # each further time, and at most.  (A proxy may let streams through and no
 # readers: then each try keeps a thread for LONGEST_TRY.)
 RETREAT, LONGEST_RETREAT = 5, 600
-# Seconds.  (Exceptions of signal handlers may have torn all readers away.)
-WAIT = 10
+# Seconds that a thread waits for a reader of another one.  (Exceptions of
+# signal handlers may have torn all readers away.)
+WAIT_FOR_A_LOAD, WAIT_FOR_A_BLOB = 10, 600
 
 RECEIVED_AT_ONCE = 1 << 16
 
@@ -96,11 +97,12 @@ class Reader:
 
 class Readers:
 
-    def __init__(self, name, most, open_one):
+    def __init__(self, name, most, open_one, longest_wait=WAIT_FOR_A_LOAD):
         """`open_one(seconds)` returns a Reader, or raises NoServer."""
         self._name = name
         self._most = most
         self._open_one = open_one
+        self._longest_wait = longest_wait
         #: Threads take from it, and give back to it, without the lock.
         self._free = []
         #: Those that are open, and free or used by a thread.
@@ -162,7 +164,7 @@ class Readers:
 
     def _wait(self):
         try:
-            in_time = self._changed.wait(WAIT)
+            in_time = self._changed.wait(self._longest_wait)
         except BaseException:
             self._changed.notify()  # another thread may have this reader
             raise

@@ -13,6 +13,7 @@ from ..wire import frames
 from .failover import opened
 from .prefetching import Prefetches
 from .raised import exception
+from .readers import WAIT_FOR_A_BLOB
 from .readers import Lost
 from .readers import Reader
 from .readers import Readers
@@ -38,7 +39,7 @@ class Reads:
 
         self._readers = Readers(name, most, open_one)
         #: Separate, so that a large blob does not delay loads of objects.
-        self._blob_readers = Readers(name, most, open_one)
+        self._blob_readers = Readers(name, most, open_one, WAIT_FOR_A_BLOB)
         self._prefetches = Prefetches(cache, Readers(name, 1, open_one))
 
     def load_before(self, oid, tid):
@@ -64,31 +65,34 @@ class Reads:
 
     def _answer(self, load):
         try:
-            reply = self._asked(load.oid, load.tid)
-            if reply.__class__ is not frames.Error:
-                if reply.as_of < load.since:
-                    behind = 'the server is behind what this client has seen'
-                    self._stream.end(behind)
-                    raise Lost(behind)
-                load.reply = reply
-            return reply
+            return self._settled(load, self._asked(load.oid, load.tid))
         finally:
             self._cache.answered(load)
 
     def _asked(self, oid, tid):
         try:
-            reply = self._readers.load(oid, tid)
-            if reply.__class__ is not frames.Elsewhere:
-                return reply
+            return self._readers.load(oid, tid)
         except Lost as error:
             logger.debug('a load goes over the stream: %s', error)
-        return self._stream.ask(frames.Load(0, oid, tid))
+            return frames.Elsewhere(0)
 
-    def keep(self, load, as_of, revision):
-        """The core has found this for the load."""
-        data, serial, end = revision
-        load.reply = frames.Found(0, as_of, serial, end or z64, data)
-        self._cache.answered(load)
+    def _settled(self, load, reply):
+        """The reply, of the stream where a reader cannot say.  The load gets
+        it."""
+        if reply.__class__ is frames.Elsewhere:
+            reply = self._stream.ask(frames.Load(0, load.oid, load.tid))
+        if reply.__class__ is not frames.Error:
+            if reply.as_of < load.since:
+                behind = 'the server is behind what this client has seen'
+                self._stream.end(behind)
+                raise Lost(behind)
+            load.reply = reply
+        return reply
+
+    def replied(self, load, body):
+        """What loadBefore returns, where a reader has said this to the core,
+        which ends the load then."""
+        return content(self._settled(load, frames.taken(body)), load.oid)
 
     def prefetch(self, oids, tid):
         """Ask for the objects that are not in the cache; do not wait."""
@@ -100,35 +104,32 @@ class Reads:
     def fetch_blob(self, oid, serial, download):
         """Bring as much as the download wants, from where it stands; Lost, or
         Unanswered, if that is interrupted."""
-        wanted = frames.GetBlob(
-            0, oid, serial, download.offset, download.most)
         try:
             reader = self._blob_readers.take()
         except Lost as error:
             logger.debug('a blob comes over the stream: %s', error)
-            self._blob_over_the_stream(wanted, download)
+            self._blob_over_the_stream(oid, serial, download)
             return
         try:
-            asked, = reader.send([wanted])
+            asked, = reader.send([_wanted(oid, serial, download)])
             while reader.is_missing(asked.number):
                 message = reader.next()
-                if message.__class__ is frames.Elsewhere:
-                    break
                 failed = _put(download, message)
                 if failed is not None:
                     raise failed
-                content_of_blob(message, oid)
         except BaseException:
             self._blob_readers.drop(reader)
             raise
         self._blob_readers.give_back(reader)
-        if message.__class__ is frames.Elsewhere:
-            self._blob_over_the_stream(wanted, download)
+        if message.__class__ not in _OF_A_BLOB:
+            self._blob_over_the_stream(oid, serial, download)
 
-    def _blob_over_the_stream(self, wanted, download):
-        content_of_blob(self._stream.ask(
-            wanted, complete=lambda message: _put(download, message)),
-            wanted.oid)
+    def _blob_over_the_stream(self, oid, serial, download):
+        message = self._stream.ask(
+            _wanted(oid, serial, download),
+            complete=lambda message: _put(download, message))
+        if message.__class__ not in _OF_A_BLOB:
+            content(message, oid)
 
     def close(self):
         for each in self._readers, self._blob_readers, self._prefetches:
@@ -148,6 +149,13 @@ def content(reply, oid):
     raise exception(reply)
 
 
+_OF_A_BLOB = frames.BlobSize, frames.BlobChunk
+
+
+def _wanted(oid, serial, download):
+    return frames.GetBlob(0, oid, serial, download.offset, download.most)
+
+
 def _put(download, message):
     """Put a piece into the download; return the error, or None."""
     try:
@@ -158,9 +166,3 @@ def _put(download, message):
     except Exception as error:  # of the disk
         return error
     return None
-
-
-def content_of_blob(message, oid):
-    """Raise what a server says in the place of a blob."""
-    if message.__class__ not in (frames.BlobChunk, frames.BlobSize):
-        content(message, oid)

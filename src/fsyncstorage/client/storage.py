@@ -480,9 +480,7 @@ class FsyncClient(Commits):
         # While the load waits, the server may lose what its transaction has
         # seen.
         try:
-            found: Any = UNCERTAIN
-            if core.load is not None:
-                found = core.load(self, oid, tid)
+            found = self._load_by_core(oid, tid)
             if found is UNCERTAIN:
                 found = self._load_before(oid, tid)
         except POSKeyError:
@@ -492,6 +490,14 @@ class FsyncClient(Commits):
             if not self._doom.refuses(tid):
                 return found
         raise ReadConflictError(REASON, oid=oid)
+
+    def _load_by_core(self, oid: bytes, tid: bytes) -> Any:
+        try:
+            if core.load is not None:
+                return core.load(self, oid, tid)
+        except (Lost, ClientDisconnected) as error:
+            logger.debug('%s: a load is repeated: %s', self.__name__, error)
+        return UNCERTAIN
 
     def _load_before(self, oid: bytes, tid: bytes) -> Revision | None:
         local = self._local

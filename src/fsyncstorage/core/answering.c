@@ -218,6 +218,8 @@ static int answering_init(PyObject *object, PyObject *args, PyObject *kwargs)
                                      &connection, source_type, &source,
                                      &longest, &received, &size))
         return -1;
+    if (!source_is_ready((Source *)source))
+        return -1;
     if (self->in || longest < LOAD || longest > RECEIVED_AT_ONCE / 2
         || size > RECEIVED_AT_ONCE) {
         PyErr_SetString(PyExc_ValueError, "so many bytes were received");

@@ -21,8 +21,8 @@ typedef struct {
     unsigned char here[MOST_ANSWERS];
 } Answer;
 
-/* Ask a reader for an object: 1, a frame with the number of the request, which
-   the caller releases; 0, the connection must not be used again; -1 likewise, with an
+/* Ask a reader for an object: 1, a frame that answers this, which the caller
+   releases; 0, the connection must not be used again; -1 likewise, with an
    error, which a signal's handler has raised. */
 int exchange(int connection, PyObject *oid, PyObject *tid, Answer *answer);
 void release(Answer *answer);
@@ -33,10 +33,10 @@ void release(Answer *answer);
    NULL if there is none, it is not simple, or with an error. */
 PyObject *hit(PyObject *cache, PyObject *oid, PyObject *tid, int *is_missing);
 
-/* Keep a revision as current, if its serial was told to the file, and so is not
-   above the cache's last tid (or all of it was ended before): 1; 0 if it is not simple, and nothing is
-   changed, or with an error: then the cache may be half changed.  The caller
-   has the cache's lock. */
+/* Keep a revision as current, if its serial was told to the file, and so is
+   not above the cache's last tid (or all of it was ended before): 1; 0 if it
+   is not simple, and nothing is changed, or with an error: then the cache may
+   be half changed.  The caller has the cache's lock. */
 int keep(PyObject *cache, PyObject *oid, const unsigned char *serial,
          const unsigned char *data, size_t length);
 

@@ -127,6 +127,8 @@ ssize_t read_at(int file, unsigned char *to, size_t size, uint64_t position,
                 int wait, int *would_wait);
 PyObject *source_load_before(PyObject *source, PyObject *const *oid_and_tid,
                              Py_ssize_t two);
+/* Was it opened?  Else an error is set. */
+int source_is_ready(Source *source);
 int source_is_retired(Source *source);
 uint64_t source_announced(Source *source);
 

@@ -63,6 +63,25 @@ static enum came send_and_receive(int connection, const unsigned char *request,
     }
 }
 
+/* Does a reader answer the load of this number so: a revision, that there was
+   none, or that it cannot say? */
+static int is_answer(const Answer *answer, uint32_t number)
+{
+    size_t size = answer->has - LENGTH;
+    if (size < KIND_AND_NUMBER
+        || get32(answer->bytes + LENGTH + 1) != number)
+        return 0;
+    switch (answer->bytes[LENGTH]) {
+    case 'f':
+        return size >= FOUND;
+    case 'n':
+        return size == KIND_AND_NUMBER + 8;
+    case 'w':
+        return size == KIND_AND_NUMBER;
+    }
+    return 0;
+}
+
 int exchange(int connection, PyObject *oid, PyObject *tid, Answer *answer)
 {
     unsigned char request[LENGTH + LOAD];
@@ -90,8 +109,7 @@ int exchange(int connection, PyObject *oid, PyObject *tid, Answer *answer)
             return -1;
         }
     } while (came == SIGNAL);
-    if (came == ALL && answer->has >= LENGTH + KIND_AND_NUMBER
-        && get32(answer->bytes + LENGTH + 1) == number)
+    if (came == ALL && is_answer(answer, number))
         return 1;
     release(answer);
     return 0;

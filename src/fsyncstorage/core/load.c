@@ -2,10 +2,10 @@
    machine, else from the client's cache, else by a free reader, whose answer is
    kept.
 
-Only what is simple, and most frequent, is done here.  Whatever else `load`
-meets, it leaves to its twins (client.storage, with local, reads, readers,
-pending and cache), which look at everything anew; so it has ended what it
-began. */
+Only what is simple, and most frequent, is done here.  What else a reader says
+goes to `Reads.replied`.  Whatever else `load` meets, it leaves to its twins
+(client.storage, with local, reads, readers, pending and cache), which look at
+everything anew; so it has ended what it began. */
 
 #include "client.h"
 
@@ -145,7 +145,7 @@ static int kept(Used *used, PyObject *oid, const unsigned char *body,
     if (call(its(used->cache, LOCK), ACQUIRE, NULL))
         return -1;
     pending = its(used->cache, PENDING);
-    if (!get64(body + END_AT) && its(used->load, DONE) == Py_None
+    if (its(used->load, DONE) == Py_None
         && its(used->load, OVERTAKEN) == Py_False
         && number(used->load, ITS_GENERATION)
            == number(pending, ITS_GENERATION))
@@ -164,44 +164,32 @@ static int kept(Used *used, PyObject *oid, const unsigned char *body,
     return answer;
 }
 
-/* The revision that the answer has; NULL if that is not simple. */
+/* What loadBefore returns for this answer; NULL with an error. */
 static PyObject *taken(Used *used, PyObject *oid, const Answer *answer)
 {
     const unsigned char *body = answer->bytes + LENGTH;
     size_t size = answer->has - LENGTH;
-    PyObject *since = its(used->load, SINCE), *end = Py_None, *revision, *done;
-    int keeping;
-    if (!since || size < FOUND || body[0] != 'f'
-        || memcmp(body + AS_OF_AT, PyBytes_AsString(since), 8) < 0)
+    PyObject *since = its(used->load, SINCE);
+    int is_kept = 0;
+    if (!since)
         return NULL;
-    if (get64(body + END_AT))
-        end = PyBytes_FromStringAndSize((const char *)body + END_AT, 8);
-    else
-        Py_INCREF(end);
-    revision = Py_BuildValue("y#y#N", body + FOUND, (Py_ssize_t)(size - FOUND),
-                             body + SERIAL_AT, (Py_ssize_t)8, end);
-    if (!revision)
+    if (body[0] == 'f' && !get64(body + END_AT)
+        && memcmp(body + AS_OF_AT, PyBytes_AsString(since), 8) >= 0)
+        is_kept = kept(used, oid, body, size);
+    if (is_kept < 0)
         return NULL;
-    keeping = kept(used, oid, body, size);
-    if (!keeping) {
-        done = PyObject_CallMethod(used->reads, "keep", "Oy#O", used->load,
-                                   body + AS_OF_AT, (Py_ssize_t)8, revision);
-        if (done)
-            Py_CLEAR(used->load);
-        keeping = done ? 1 : -1;
-        Py_XDECREF(done);
-    }
-    if (keeping < 0)
-        Py_CLEAR(revision);
-    return revision;
+    if (is_kept)
+        return Py_BuildValue("y#y#O", body + FOUND, (Py_ssize_t)(size - FOUND),
+                             body + SERIAL_AT, (Py_ssize_t)8, Py_None);
+    return PyObject_CallMethod(used->reads, "replied", "Oy#", used->load, body,
+                               (Py_ssize_t)size);
 }
 
 /* As Readers.give_back.  No other thread of Python runs between these steps.
  */
 static int give_back(Used *used)
 {
-    if (PyErr_Occurred() || number(used->readers, WAITING)
-        || number(used->readers, IS_CLOSED))
+    if (number(used->readers, WAITING) || number(used->readers, IS_CLOSED))
         return call(used->readers, GIVE_BACK, used->reader);
     return PyList_Append(used->free, used->reader);
 }
@@ -215,13 +203,12 @@ static PyObject *asked(Used *used, PyObject *oid, PyObject *tid)
         came = exchange((int)number(used->reader, DESCRIPTOR), oid, tid,
                         &answer);
     if (came > 0) {
-        revision = taken(used, oid, &answer);
+        /* Before the stream may be asked, which takes longer. */
+        if (!give_back(used))
+            revision = taken(used, oid, &answer);
         release(&answer);
-    }
-    if (used->reader
-        && (came > 0 ? give_back(used)
-                     : call(used->readers, DROP, used->reader)))
-        Py_CLEAR(revision);
+    } else if (used->reader)
+        call(used->readers, DROP, used->reader);
     /* Threads that wait for this load go on. */
     if (used->load && call(used->cache, ANSWERED, used->load))
         Py_CLEAR(revision);
@@ -236,13 +223,13 @@ static double now(void)
 }
 
 /* What the server's file has; NULL if that is not certain; `uncertain` if the
-   twin has to take the time of this load, or to look for another map.  A last tid that is seen before the
-   cache has published it does no harm: the transaction is in the file. */
+   twin has to take the time of this load, or to look for another map.  A last
+   tid that is seen before the cache has published it does no harm: the
+   transaction is in the file. */
 static PyObject *locally(Used *used, PyObject *const *oid_and_tid)
 {
     PyObject *local = its(used->client, LOCAL), *source, *counts, *found;
     const char *tid = PyBytes_AsString(oid_and_tid[1]), *last;
-    int is_retired;
     if (!local || local == Py_None
         || number(local, PROCESS) != (uint64_t)getpid())
         return NULL;
@@ -262,13 +249,12 @@ static PyObject *locally(Used *used, PyObject *const *oid_and_tid)
         return uncertain;
     }
     found = source_load_before(source, oid_and_tid, 2);
-    is_retired = source_is_retired((Source *)source);
-    Py_DECREF(source);
-    if (found == uncertain && is_retired)
-        return found; /* The twin looks for the next map. */
-    if (found == uncertain || (found && call(its(used->client, LOCAL_COUNTS),
-                                             ANSWERED, NULL)))
+    if (found == uncertain) {
+        if (!source_is_retired((Source *)source))
+            Py_CLEAR(found); /* Else the twin looks for the next map. */
+    } else if (found && call(its(used->client, LOCAL_COUNTS), ANSWERED, NULL))
         Py_CLEAR(found);
+    Py_DECREF(source);
     return found;
 }
 

@@ -361,12 +361,11 @@ static void source_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static PyObject *ready(Source *self)
+int source_is_ready(Source *self)
 {
-    if (self->table)
-        return (PyObject *)self;
-    PyErr_SetString(PyExc_ValueError, "it was not opened");
-    return NULL;
+    if (!self->table)
+        PyErr_SetString(PyExc_ValueError, "the source was not opened");
+    return self->table != NULL;
 }
 
 static PyObject *revision(Source *self, Place *place)
@@ -408,7 +407,7 @@ PyObject *source_load_before(PyObject *object, PyObject *const *args,
         PyErr_SetString(PyExc_TypeError, "an oid and a tid");
         return NULL;
     }
-    if (!ready(self) || !(oid = eight_bytes(args[0]))
+    if (!source_is_ready(self) || !(oid = eight_bytes(args[0]))
         || !(tid = eight_bytes(args[1])))
         return NULL;
     if (atomic_fetch_add(&self->loads, 1) % TURN == TURN - 1)
@@ -436,7 +435,7 @@ static PyObject *source_prefetch(PyObject *object, PyObject *oids)
     const unsigned char *number;
     Py_ssize_t at;
     uint64_t position;
-    if (!ready(self))
+    if (!source_is_ready(self))
         return NULL;
     if (!PyList_Check(oids)) {
         PyErr_SetString(PyExc_TypeError, "a list of oids");
@@ -468,7 +467,8 @@ static PyObject *get_is_retired(PyObject *object, void *closure)
 {
     Source *self = (Source *)object;
     (void)closure;
-    return ready(self) ? PyBool_FromLong(source_is_retired(self)) : NULL;
+    return source_is_ready(self) ? PyBool_FromLong(source_is_retired(self))
+                                 : NULL;
 }
 
 static PyMethodDef source_methods[] = {

@@ -128,6 +128,9 @@ class Committer:
                 if not isinstance(error, Occupied):
                     self._finished(ballot, None, error)
                     return
+                # Its traceback has this frame, and the file: that would stay
+                # open behind a pack, until cycles are collected.
+                del error
             self._there(
                 self._appender, self._finished, ballot, self._finish, ballot)
 

@@ -36,7 +36,7 @@ MOST_BY_DEFAULT = 4
 RETREAT = 10
 #: Seconds without a sign of life, after which a process is ended.
 SILENT_FOR = 30
-#: Seconds that a close waits for a process.
+#: Seconds that a close waits for the loop, and for each process.
 END_WITHIN = 10
 
 _MODULE = f'{__package__}.readerprocess'
@@ -74,6 +74,7 @@ class ReaderProcesses:
         self._of = collections.Counter()
         self._not_before = 0.0
         self._closed = False
+        self._has_closed = threading.Event()
 
     def read(self, name):
         """Do they read this storage?"""
@@ -85,31 +86,26 @@ class ReaderProcesses:
         if (not self._services or not self._most or self._closed
                 or len(self._readers) >= MOST or self._of[host] >= MOST // 2):
             return False
-        process = self._process()
-        if process is None:
-            return False
+        self._start_if_needed()
         self._numbers += 1
-        if not process.hand_over(self._numbers, connection):
-            return False
-        self._readers[self._numbers] = _Reader(process, host)
-        self._of[host] += 1
-        return True
+        # One that has died a moment ago may be among them.
+        for process in sorted(self._processes, key=lambda each: each.readers):
+            if process.hand_over(self._numbers, connection):
+                self._readers[self._numbers] = _Reader(process, host)
+                self._of[host] += 1
+                return True
+        return False
 
-    def _process(self):
-        """The one that has fewest readers; a new one, while there may be."""
-        fewest = min(self._processes, key=lambda each: each.readers,
-                     default=None)
-        if ((fewest is None or fewest.readers)
+    def _start_if_needed(self):
+        """Start a process if each has readers, and there may be one more."""
+        if (all(each.readers for each in self._processes)
                 and len(self._processes) < self._most
                 and time.monotonic() >= self._not_before):
             try:
-                fewest = _Process(
-                    self._job(), self._post, self._reported, self._ended)
+                self._processes.append(_Process(
+                    self._job(), self._post, self._reported, self._ended))
             except (OSError, RuntimeError) as error:
                 self._retreat(error)
-            else:
-                self._processes.append(fewest)
-        return fewest
 
     def _job(self):
         """What a process has to know (readerprocess)."""
@@ -183,7 +179,7 @@ class ReaderProcesses:
     # The end
 
     def end_all(self):
-        """End all readers, and the processes with them."""
+        """End all readers, and the processes with them.  In the loop."""
         while self._processes:
             process = self._processes.pop()
             self._ending.append(process)
@@ -191,9 +187,15 @@ class ReaderProcesses:
             self._forget_all_of(process)
 
     def close(self):
-        """From any thread, when the loop does not take readers any more."""
+        """End all, and take no more.  In the loop, or when it has ended."""
         self._closed = True
         self.end_all()
+        self._has_closed.set()
+
+    def join(self):
+        """Wait for the end of the processes.  From any thread, when the loop
+        has closed this or is about to."""
+        self._has_closed.wait(END_WITHIN)
         for process in self._ending:
             process.join()
 
@@ -239,7 +241,7 @@ class _Process:
             socket.send_fds(self._door, [number.to_bytes(8, 'big')],
                             [connection.fileno()])
         except OSError as error:
-            logger.warning('a reader is refused: %s', error)
+            logger.warning('a process that reads takes no reader: %s', error)
             return False
         self.readers += 1
         return True

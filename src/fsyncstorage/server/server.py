@@ -200,7 +200,7 @@ class Server(StorageServer):
         try:
             self._close()
         finally:
-            self.readers.close()
+            self._close_readers()
             for shown in self._shown:
                 shown.close()
 
@@ -222,6 +222,16 @@ class Server(StorageServer):
             loop.call_soon(self._say_farewell, loop)
             loop.run_forever()
             acceptor.close_loop()
+
+    def _close_readers(self) -> None:
+        """They belong to the loop; the last thing that it does closes them,
+        too."""
+        if self.acceptor.event_loop.is_running():
+            with contextlib.suppress(RuntimeError):  # it is closed now
+                self.soon(self.readers.close)
+        else:
+            self.readers.close()
+        self.readers.join()
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call it in the loop.  From any thread."""
@@ -294,7 +304,7 @@ class Server(StorageServer):
         # Before any client sees a connection end.
         for each in self._streams():
             attempt(each.session.say_goodbye)
-        self.readers.end_all()
+        self.readers.close()
         for connection in list(self.connections):
             connection.close()
         self._stop_behind_the_last()

@@ -163,7 +163,12 @@ class Threads:
             error = raised
         except BaseException as raised:  # code of users exits
             error = StorageError(f'it was ended by {raised!r:.200}')
-        self._post(then, result, error)
+        try:
+            self._post(then, result, error)
+        finally:
+            # Its traceback has this frame, and with it whatever the step had:
+            # a file would stay open until cycles are collected.
+            del error
 
     def shutdown(self, within=None, drop=False):
         """Accept no more jobs; return when those that were accepted are done,

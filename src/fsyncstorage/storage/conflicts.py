@@ -210,4 +210,9 @@ def leave(oid: bytes, committed_serial: bytes, old_serial: bytes,
     """
     error = ConflictError(oid=oid, serials=(committed_serial, old_serial))
     error.class_name = class_name(record)
-    raise error
+    try:
+        raise error
+    finally:
+        # Its traceback has this frame, and with it the file of the vote, which
+        # would stay open behind a pack, until cycles are collected.
+        del error

@@ -40,7 +40,10 @@ class ForAClient:
         self._bytes += OF_A_CONFLICT + len(data)
         if (not self._leaves_conflicts or not error.serials
                 or self._bytes > MOST_TO_RESOLVE):
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # as conflicts.leave
         self.conflicts.append(dict(oid=oid, serials=error.serials, data=data))
 
 

@@ -26,6 +26,7 @@ from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
 from perf import zeowire
 
+from ...client.talking import ByHand
 from ...client.talking import hello
 from ...support import oid
 from ..serving import ErrorReply
@@ -95,26 +96,20 @@ class Enemy:
         return one
 
     def reader(self):
-        return self._welcomed(frames.HelloOfAReader(
-            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, self.instance,
-            z64, b'1'))
+        return self._welcomed(frames.PREFACE + frames.frame(
+            frames.HelloOfAReader(
+                0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, self.instance,
+                z64, b'1')))
 
     def stream(self):
-        return self._welcomed(hello())
+        return self._welcomed(frames.frame(hello()))
 
     def _welcomed(self, first):
         one = self.connect()
-        one.sendall(frames.frame(first))
-        inbox = frames.Inbox()
-        bodies = []
-        while len(bodies) < 2:  # the greeting and the welcome
-            data = one.recv(1 << 16)
-            if not data:
-                raise ConnectionError
-            inbox.add(data)
-            while body := inbox.next_body():
-                bodies.append(body)
-        if not isinstance(frames.taken(bodies[1]), frames.Welcome):
+        one.sendall(first)
+        peer = ByHand(one)
+        peer.next_body()  # the greeting
+        if not isinstance(peer.next(), frames.Welcome):
             raise ConnectionError
         return one
 
