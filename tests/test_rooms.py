@@ -36,7 +36,7 @@ MAY_IMPORT = {
                'commit', 'errors'},
     'fsyncpack': {'check', 'check.info', 'client', 'storage', 'format'},
     'fsynctop': {'check', 'metrics'},
-    'backup': {'check', 'local', 'format', 'wire', 'datafile'},
+    'backup': {'check', 'pack', 'local', 'format', 'wire', 'datafile'},
     'fsyncquorum': {'check', 'quorum.etcd', 'quorum.roles',
                     'quorum.beginning', 'quorum.log', 'quorum.history'},
     'check.info': {'check', 'format'},

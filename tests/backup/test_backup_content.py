@@ -114,7 +114,7 @@ class Contents(TestCase):
         parts = [b'0123456789', b'01234']
         names = [hashlib.sha256(part).digest() for part in parts]
         for name, part in zip(names, parts):
-            self.store.objects[DATABASE.part(name)] = part
+            self.store.objects[DATABASE.part(KEY, name)] = part
         data = b''.join(parts)
         body = content.bodies.manifest(
             [content.bodies.Part(names[0], 5),

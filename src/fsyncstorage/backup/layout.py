@@ -3,9 +3,10 @@
     DATABASE/tTIMELINE/begin
     DATABASE/tTIMELINE/log/SEQUENCE
     DATABASE/tTIMELINE/lists/SEQUENCE-SHA256
+    DATABASE/tTIMELINE/bases/SEQUENCE
     DATABASE/tTIMELINE/heartbeat
-    DATABASE/parts/SHA256
     DATABASE/blobs/OID/TID-SHA256
+    DATABASE/parts/KEY/SHA256
 
 Numbers have leading zeros: so the order of names is that of numbers.
 """
@@ -36,8 +37,12 @@ class Database:
         self.parts = f'{name}/parts'
         self.blobs = f'{name}/blobs'
 
-    def part(self, sum: bytes) -> str:
-        return f'{self.parts}/{sum.hex()}'
+    def part(self, key: str, sum: bytes) -> str:
+        """Of the object of that key: it goes when that goes."""
+        return f'{self.parts_of(key)}/{sum.hex()}'
+
+    def parts_of(self, key: str) -> str:
+        return f'{self.parts}/{key.removeprefix(self.name + "/")}'
 
     def blob(self, oid: bytes, tid: bytes, sum: bytes) -> str:
         return f'{self.blobs}/{oid.hex()}/{tid.hex()}-{sum.hex()}'
@@ -56,17 +61,23 @@ class Timeline:
         self.begin = f'{top}/begin'
         self.heartbeat = f'{top}/heartbeat'
         self.log = f'{top}/log'
-        self._lists = f'{top}/lists'
+        self.lists = f'{top}/lists'
+        self.bases = f'{top}/bases'
 
     def segment(self, sequence: int) -> str:
         return f'{self.log}/{sequence:0{SEQUENCE}d}'
 
     def blob_list(self, sequence: int, sum: bytes) -> str:
-        return f'{self._lists}/{sequence:0{SEQUENCE}d}-{sum.hex()}'
+        return f'{self.lists}/{sequence:0{SEQUENCE}d}-{sum.hex()}'
+
+    def base(self, sequence: int) -> str:
+        """Of the pack of this number."""
+        return f'{self.bases}/{sequence:0{SEQUENCE}d}'
 
     def sequence(self, key: str) -> int:
-        """Of an object of the log."""
-        name = key.removeprefix(self.log + '/')
-        if not _SEQUENCE.fullmatch(name):
+        """Of an object of the log, or of a base."""
+        directory, _, name = key.rpartition('/')
+        if (directory not in (self.log, self.bases)
+                or not _SEQUENCE.fullmatch(name)):
             raise Damaged(f'{key} is nothing that a backup puts')
         return int(name)
