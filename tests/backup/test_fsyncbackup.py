@@ -1,4 +1,4 @@
-"""`fsync-backup`: run, list, verify, restore; exit codes, and what is said."""
+"""`fsync-backup` and its commands: exit codes, and what is said."""
 
 import contextlib
 import json
@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
+from fsyncstorage.backup import commandline
 from fsyncstorage.backup import running
 from fsyncstorage.backup.commandline import main
 from fsyncstorage.backup.directory import Directory
@@ -94,8 +96,51 @@ class Whole(Command):
     def test_help_names_the_commands(self):
         status, out, _ = run_command(main, '--help')
         self.assertEqual(status, DONE)
-        for command in 'run', 'list', 'verify', 'restore':
+        for command in ('run', 'list', 'status', 'verify', 'restore',
+                        'prune'):
             self.assertIn(command, out)
+
+    def test_prune(self):
+        """What is older than the last base that is needed goes."""
+        self.succeed('run', '--once')
+        self.commit_blob(1, b'two', serial=self.tid)
+        self.storage.pack(time.time(), None, gc=False)
+        self.succeed('run', '--once')
+        self.assertIn('1 bases of 1 packs', self.succeed('verify'))
+        self.assertIn('0 objects', self.succeed('prune', '--keep', '1'))
+        self.assertIn('not needed', self.succeed(
+            'prune', '--keep', '0', '--dry-run'))
+        self.assertTrue(os.path.exists(self.segment(0)))
+        self.assertIn('were removed', self.succeed('prune', '--keep', '0'))
+        self.assertFalse(os.path.exists(self.segment(0)))
+        self.assertIn('its oldest point', self.succeed('status'))
+        self.succeed('verify')
+        self.succeed('restore')
+        self.assertEqual(self.content_of_file('Restored.fs'),
+                         self.content_of_file())
+
+    def test_status(self):
+        self.succeed('run', '--once')
+        self.assertIn(self.tid.hex(), self.succeed('status'))
+        self.patch(commandline, LATE=-1.0)
+        status, out, _ = self.run_it('status', '--json')
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('not seen', json.loads(out)['problems'][0])
+
+    def test_status_of_points_that_are_lost(self):
+        storage = self.handed_out('Other.fs', pack_keep_old=False)
+        uploader = self.uploader('Other.fs')
+        tid = commit(storage, {1: b'data'})
+        uploader.ship()
+        for data in b'again', b'and again':
+            tid = commit(storage, {1: data}, {1: tid})
+        storage.pack(time.time(), None, gc=False)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            uploader.ship()
+        uploader.beat()
+        status, out, _ = self.run_it('status')
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('packed before it was shipped', out)
 
 
 class Refusals(Command):
@@ -126,7 +171,7 @@ class Refusals(Command):
             CANNOT_RUN, 'restore'))
 
     def test_no_backup(self):
-        for command in 'list', 'verify', 'restore':
+        for command in 'list', 'status', 'verify', 'restore':
             self.assertIn('no backup', self.fail_with(CANNOT_RUN, command))
 
     def test_no_store(self):
@@ -144,7 +189,8 @@ class Refusals(Command):
         for arguments in (
                 ('restore', '--to', 'yesterday'),
                 ('list', '--database', '../a'), ('list', '--deep'),
-                ('restore', '--timeline', 'x')):
+                ('restore', '--timeline', 'x'), ('prune',),
+                ('prune', '--keep', '-1'), ('prune', '--keep', 'x')):
             self.fail_with(CANNOT_RUN, *arguments)
         status, _, err = run_command(main, 'list', 'ftp://a/b')
         self.assertEqual(status, CANNOT_RUN)

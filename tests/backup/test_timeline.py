@@ -53,7 +53,8 @@ class Timelines(unittest.TestCase):
         self.store.objects[key] = head.pack() + body
 
     def fork(self, number=2):
-        timeline.begin(self.store, DATABASE, number, 'a test', self.tip)
+        timeline.begin(self.store, DATABASE, number, 'a test', self.tip,
+                       number - 1)
         self.tip = self.history(number).begins[-1].tip
 
     def read(self, number=1):

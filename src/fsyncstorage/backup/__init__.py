@@ -16,6 +16,7 @@
 - points        a time, or a tid, that an operator names
 - restore       makes a Data.fs and its blobs again
 - verification  is all there, and is it what was shipped?
+- prune         removes what no kept point needs
 - uploader      ships one segment after the other
 - running       ships until it is told to end
 - commandline   the command `fsync-backup`

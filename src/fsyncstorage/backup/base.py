@@ -32,8 +32,7 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
     blobs = Blobs(history.store, names, file)
     found: set[Name] = set()
     perhaps: set[Name] = set()
-    at, window = Tip(0, 0, b'', bytes(8), bytes(8)), Window(
-        file.read, pack.end)
+    at, window = timeline.START, Window(file.read, pack.end)
     while segment := next_segment(window, at):
         found.update(segment.blobs)
         perhaps.update(segment.perhaps)

@@ -19,7 +19,7 @@ from .head import Damaged
 TIMELINE, SEQUENCE = 6, 12
 
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9._-]{0,99}')
-_SEQUENCE = re.compile(r'[0-9]{%d}' % SEQUENCE)
+_SEQUENCE = re.compile(r'([0-9]{%d})(-[0-9a-f]{64})?' % SEQUENCE)
 
 
 def checked_database(name: str) -> str:
@@ -75,9 +75,10 @@ class Timeline:
         return f'{self.bases}/{sequence:0{SEQUENCE}d}'
 
     def sequence(self, key: str) -> int:
-        """Of an object of the log, or of a base."""
+        """Of an object of the log, a base, or a list."""
         directory, _, name = key.rpartition('/')
-        if (directory not in (self.log, self.bases)
-                or not _SEQUENCE.fullmatch(name)):
+        found = _SEQUENCE.fullmatch(name)
+        if (directory not in (self.log, self.bases, self.lists)
+                or not found or bool(found[2]) != (directory == self.lists)):
             raise Damaged(f'{key} is nothing that a backup puts')
-        return int(name)
+        return int(found[1])

@@ -125,7 +125,8 @@ class _Restore:
 
     def _segments(self) -> Iterator[tuple[Head, int, str]]:
         """Each of them, and the base, when its bytes are in the file."""
-        history, first = self._history, self._first()
+        history = self._history
+        first = history.start(self._target)
         chain = Chain(history, first)
         for (sequence, entry), data in read_ahead(
                 history.entries(first), lambda item: item[1].size,
@@ -136,7 +137,7 @@ class _Restore:
             if head.kind == END:
                 continue
             if head.kind == PACK:
-                self._refuse_what_is_lost(head)
+                self._refuse_what_is_lost(head, sequence == first)
                 if sequence != first:
                     self._pack_again(head, entry.key)
                     continue
@@ -147,16 +148,13 @@ class _Restore:
                 at += len(piece)
             yield head, sequence, entry.key
 
-    def _first(self) -> int:
-        """The number of the object to begin with."""
-        for sequence in reversed(self._history.bases()):
-            pack = self._history.head(sequence)
-            if self._target is None or pack.tid < self._target:
-                return sequence
-        return 0
-
-    def _refuse_what_is_lost(self, pack: Head) -> None:
-        if self._target is not None and pack.tid < self._target < pack.time:
+    def _refuse_what_is_lost(self, pack: Head, is_first: bool) -> None:
+        if self._target is None:
+            return
+        if is_first and self._target < pack.tid:
+            raise NotRestored(f'what is older than {points.named(pack.tid)}'
+                              ' was removed from this timeline')
+        if pack.tid < self._target < pack.time:
             raise NotRestored(
                 f'what was between {points.named(pack.tid)} and'
                 f' {points.named(pack.time)} was packed before it was shipped:'

@@ -101,6 +101,9 @@ def tip_behind(head: Head, sequence: int) -> Tip:
                head.generation)
 
 
+START = Tip(0, 0, heads.NO_SUM, z64, z64)
+
+
 class Begin(NamedTuple):
     """What the `begin` of a timeline says."""
 
@@ -115,14 +118,13 @@ class Begin(NamedTuple):
 
 
 def begin(store: Store, database: Database, number: int, why: str,
-          fork: Tip | None = None) -> bytes:
+          at: Tip = START, parent: int = _NO_PARENT) -> bytes:
     """Put the `begin` of a timeline, and return its bytes; Exists.
 
-    `fork`: where it leaves its parent, which is the timeline before it."""
-    at = fork or Tip(0, 0, heads.NO_SUM, z64, z64)
+    `at`: where it leaves its parent."""
     body = bodies.document({
         'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
-        'parent': number - 1 if fork else _NO_PARENT, 'sequence': at.sequence,
+        'parent': parent, 'sequence': at.sequence,
         'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex(),
         'generation': at.generation})
     data = head_of(BEGIN, body, before=at.sum).pack() + body
@@ -207,9 +209,8 @@ class History:
         What is missing, or is no object of a log, is an error; with `tell`,
         that is called, and the others follow."""
         tell = tell or _raised
-        for begin, child in zip(self.begins, [*self.begins[1:], None]):
+        for begin, stop in self.stretches():
             expected = max(begin.tip.sequence, first)
-            stop = None if child is None else child.tip.sequence
             if stop is not None and expected >= stop:
                 continue
             for entry in self.store.list(
@@ -229,10 +230,15 @@ class History:
             if stop not in (None, expected):
                 tell(_gap(begin.names, expected, stop))
 
+    def stretches(self) -> Iterator[tuple[Begin, int | None]]:
+        """Each timeline, with the number from which on its child goes on."""
+        for begin, child in zip(self.begins, [*self.begins[1:], None]):
+            yield begin, None if child is None else child.tip.sequence
+
     def last(self) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
         last = None
-        for last in self.entries([0, *self.bases()][-1]):
+        for last in self.entries([self.first(), *self.bases()][-1]):
             pass
         return last
 
@@ -247,10 +253,20 @@ class History:
             is begin.names}
 
     def first(self) -> int:
-        """The number of the first object of the log: 0, or that of a pack with
-        a base, if what is before it was removed."""
-        found = next(self.entries(tell=lambda error: None), None)
-        return found[0] if found and found[0] in self.bases() else 0
+        """The number of the first object of the log: 0; or, if what is before
+        it was removed, that of a pack with a base, or of the end."""
+        first, _ = next(self.entries(tell=lambda error: None), (0, None))
+        was_removed = first and (
+            first in self.bases() or self.head(first).kind == END)
+        return first if was_removed else 0
+
+    def start(self, target: bytes | None = None) -> int:
+        """The number of the object with which reading up to this tid begins:
+        of a pack with a base, if there is one before."""
+        for sequence in reversed(self.bases()):
+            if target is None or self.head(sequence).tid < target:
+                return sequence
+        return self.first()
 
     def pack(self, generation: int, before: int) -> tuple[int, Head]:
         """The pack that has begun this generation, and its number; the object
@@ -259,6 +275,17 @@ class History:
         found = numbers[bisect.bisect_left(
             numbers, generation, key=lambda each: self.head(each).generation)]
         return found, self.head(found)
+
+    def packs(self) -> list[tuple[int, Head]]:
+        """All that have begun a generation of which something is there."""
+        first, last = self.first(), self.last()
+        if last is None:
+            return []
+        before = last[0] + (self.head(last[0]).kind != END)
+        generations = (self.head(each).generation
+                       for each in (first, before - 1))
+        return [self.pack(each, before) for each in range(
+            max(next(generations), 1), next(generations) + 1)]
 
     def head(self, sequence: int) -> Head:
         """Of an object of the log."""

@@ -41,6 +41,7 @@ from .segment import packed
 from .store import Exists
 from .store import Store
 from .timeline import History
+from .timeline import Tip
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +78,12 @@ class Uploader:
         self._prefix.refresh()
         number = timeline.newest(self._store, self._database)
         if not number or self._new_timeline is not None:
-            fork = self._fork(number) if number else None
+            fork = self._fork(number) if number else (timeline.START, 0)
             number += 1
             # Exists: another uploader begins it, too.  Bytes will settle it.
             with contextlib.suppress(Exists):
                 timeline.begin(self._store, self._database, number,
-                               self._new_timeline or 'the first', fork)
+                               self._new_timeline or 'the first', *fork)
             self._new_timeline = None
         self._history = History(self._store, self._database, number)
         self._names = self._history.names
@@ -100,21 +101,22 @@ class Uploader:
         raise Stopped(f'{self._store.name} has no create-only puts, so nothing'
                       ' would keep a second writer out')
 
-    def _fork(self, number: int) -> timeline.Tip | None:
-        """Behind the last object up to which the file has the same bytes.
-        None: it has not even those of the first one."""
+    def _fork(self, number: int) -> tuple[Tip, int]:
+        """The tip up to which the file has the same bytes as a timeline, and
+        whose that is."""
         history = History(self._store, self._database, number)
-        fork, is_equal = None, True
+        (fork, parent), is_equal = (timeline.START, 0), True
         for (sequence, _), head in read_ahead(
                 history.entries(history.first()), lambda item: heads.SIZE,
-                lambda item: self._head(item[1].key)):
+                lambda item: history.head(item[0])):
             # What is equal behind a difference is not the file's own history;
             # but a pack is all of it.
             is_equal = ((is_equal or head.kind == PACK)
                         and _has(self._prefix.file, head))
             if is_equal:
                 fork = timeline.tip_behind(head, sequence)
-        return fork
+                parent = history.names_of(sequence).number
+        return fork, parent
 
     # The fence
 

@@ -42,7 +42,7 @@ class Found:
     packs: int = 0
     #: Those with a base.
     bases: int = 0
-    #: Of the first and the last segment.
+    #: Of the first segment or base, and of the last one.
     first: bytes | None = None
     last: bytes | None = None
     has_ended: bool = False
@@ -51,9 +51,12 @@ class Found:
 
 
 def verify(history: History, is_deep: bool = False,
-           tell: Callable[[int], object] = lambda position: None) -> Found:
-    """`tell` is called with the position that is reached."""
-    made = _Verification(history, is_deep)
+           tell: Callable[[int], object] = lambda position: None,
+           first: int | None = None) -> Found:
+    """`tell` is called with the position that is reached; `first` is the
+    number of the object to begin with."""
+    made = _Verification(
+        history, is_deep, history.first() if first is None else first)
     for position in made.run():
         tell(position)
     return made.found
@@ -61,8 +64,9 @@ def verify(history: History, is_deep: bool = False,
 
 class _Verification:
 
-    def __init__(self, history: History, is_deep: bool) -> None:
+    def __init__(self, history: History, is_deep: bool, first: int) -> None:
         self._history = history
+        self._first = first
         self._is_deep = is_deep
         self.found = Found()
         store, database = history.store, history.database
@@ -74,8 +78,8 @@ class _Verification:
 
     def run(self) -> Iterator[int]:
         """Verify all; yield positions that are reached."""
-        history = self._history
-        first, bases = history.first(), history.bases()
+        history, first = self._history, self._first
+        bases = history.bases()
         chain = Chain(history, first)
         for (sequence, entry), head in read_ahead(
                 history.entries(first, self._note), self._size, self._head):
@@ -123,6 +127,8 @@ class _Verification:
             self._note(error)
             return
         self.found.bases += 1
+        self.found.first = self.found.first or pack.tid
+        self.found.last = pack.tid
         if base.has_blobs:
             self._verify_blobs(sequence, base)
 
