@@ -34,7 +34,7 @@ from ..support import oid
 from .shipped import DATABASE
 from .shipped import Shipped
 
-RUNS = often(6, 300, 1)
+RUNS = often(3, 300, 1)
 
 
 class Packed(Shipped):
