@@ -38,7 +38,7 @@ def some_heads(draw):
         else draw(st.sampled_from([heads.WHOLE, heads.MANIFEST])), start,
         draw(st.integers(start, heads.LIMIT - 1)), draw(sums()),
         draw(st.integers(0, 1 << 64 - 1)), draw(ids()), draw(ids()),
-        draw(sums()), draw(sums()), draw(ids()))
+        draw(sums()), draw(sums()), draw(ids()), draw(ids()) + draw(ids()))
 
 
 def sealed(data):

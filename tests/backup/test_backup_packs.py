@@ -397,15 +397,25 @@ class WhatIsLost(Packed):
         self.assertLess(last, later)
 
     def test_a_start_that_finds_only_what_was_packed_later(self):
-        """It cannot know whose file it is."""
-        self.change(1)
-        self.uploader().ship()
-        self.change(1, b'again')
-        self.pack()
-        self.change(1, b'again')
-        self.pack()
-        with self.assertRaisesRegex(Stopped, '--new-timeline'):
-            self.uploader()
+        """It cannot know whose file it is, unless the same server has it."""
+        for is_same in True, False:
+            with self.subTest(is_same):
+                self.change(1)
+                self.uploader().ship()
+                for _ in range(2):
+                    self.change(1, b'again')
+                    self.pack()
+                if is_same:
+                    with self.assertLogs('fsyncstorage', 'WARNING'):
+                        uploader = self.uploader()
+                    uploader.ship()
+                    self.put_base(uploader)
+                    self.check_newest()
+                    continue
+                self.storage.close()
+                self.storage = self.handed_out()
+                with self.assertRaisesRegex(Stopped, '--new-timeline'):
+                    self.uploader()
 
     def test_a_pack_of_another_packer(self):
         """Nothing is lost; but what is behind it needs its base."""

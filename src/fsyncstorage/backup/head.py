@@ -15,6 +15,7 @@ from typing import NamedTuple
 MAGIC = b'\xf5FSBAK\r\n'
 VERSION = 1
 NO_SUM = bytes(32)
+NO_INSTANCE = bytes(16)
 
 # Kinds.
 BEGIN = b'b'        # of a timeline
@@ -50,12 +51,14 @@ LIMIT = 1 << 48
 #      40  8 s  tid: the last one up to here; of a blob, its own
 #      48  8 s  oid: the largest one up to here; of a blob, its own
 #      56  8 s  time: of a pack, as a tid: what is later was not packed
-#      64  32 s plain: SHA-256 of the plain bytes
-#      96  32 s blobs: SHA-256 of the list of blobs; zeros: none
-#     128  32 s before: the sum of the head before in the timeline; of a base,
+#      64  16 s instance: of the storage that has all of these bytes, or has
+#               packed them; zeros: it is not known
+#      80  32 s plain: SHA-256 of the plain bytes
+#     112  32 s blobs: SHA-256 of the list of blobs; zeros: none
+#     144  32 s before: the sum of the head before in the timeline; of a base,
 #               that of its pack; zeros: none
-#     160  32 s sum: SHA-256 of the 160 bytes before
-_FIELDS = struct.Struct('>8sBcBBB3sQQQ8s8s8s32s32s32s')
+#     176  32 s sum: SHA-256 of the 176 bytes before
+_FIELDS = struct.Struct('>8sBcBBB3sQQQ8s8s8s16s32s32s32s')
 _SUM = 32
 SIZE = _FIELDS.size + _SUM
 
@@ -80,6 +83,7 @@ class Head(NamedTuple):
     blobs: bytes = NO_SUM
     before: bytes = NO_SUM
     time: bytes = bytes(8)
+    instance: bytes = NO_INSTANCE
 
     @property
     def length(self) -> int:
@@ -99,7 +103,7 @@ class Head(NamedTuple):
         fields = _FIELDS.pack(
             MAGIC, VERSION, self.kind, self.form, 0, 0, b'', self.start,
             self.end, self.generation, self.tid, self.oid, self.time,
-            self.plain, self.blobs, self.before)
+            self.instance, self.plain, self.blobs, self.before)
         return fields + hashlib.sha256(fields).digest()
 
     @property
@@ -119,7 +123,7 @@ def unpack(data: bytes, kinds: tuple[bytes, ...]) -> Head:
     if hashlib.sha256(fields).digest() != found:
         raise Damaged('its head does not fit the sum in it')
     (_, _, kind, form, compression, encryption, zeros, start, end, generation,
-     tid, oid, time, plain, blobs, before) = _FIELDS.unpack(fields)
+     tid, oid, time, instance, plain, blobs, before) = _FIELDS.unpack(fields)
     if compression or encryption:
         raise Newer('it is compressed or encrypted in a way that this release'
                     ' does not know')
@@ -131,4 +135,4 @@ def unpack(data: bytes, kinds: tuple[bytes, ...]) -> Head:
         raise Damaged(f'it is of kind {kind.decode()!r}, and'
                       f' {b"".join(kinds).decode()!r} is expected')
     return Head(kind, form, start, end, plain, generation, tid, oid, blobs,
-                before, time)
+                before, time, instance)

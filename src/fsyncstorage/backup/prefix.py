@@ -31,6 +31,7 @@ from ..local.handedover import checked_path
 from ..local.handedover import received_descriptors
 from ..pack.naming import OLD
 from ..wire.handover import SUFFIX
+from .head import NO_INSTANCE
 
 
 class Unreachable(Exception):
@@ -53,6 +54,11 @@ class File:
     @property
     def has_its_name(self) -> bool:
         return True
+
+    @property
+    def instance(self) -> bytes:
+        """Of the storage that has it open."""
+        return NO_INSTANCE
 
     def read(self, length: int, position: int) -> bytes:
         """As `os.pread`, but all of it."""
@@ -119,7 +125,6 @@ class HandedFile(File):
 
     @property
     def instance(self) -> bytes:
-        """Of the storage that has it open."""
         return self._map.instance
 
     @property

@@ -122,7 +122,6 @@ class Uploader:
 
     def _resume(self) -> None:
         """Go on behind the last object of the log, or stop."""
-        self._file = None
         self.tip, self._last = self._history.begins[-1].tip, None
         found = self._history.last()
         if found is not None:
@@ -186,7 +185,7 @@ class Uploader:
             SEGMENT, heads.WHOLE, segment.start, segment.end,
             content.sum_of(read, segment.end - segment.start),
             self.tip.generation, segment.tid, segment.oid,
-            before=self.tip.sum)
+            before=self.tip.sum, instance=file.instance)
         if segment.blobs or segment.perhaps:
             blobs = Blobs(self._store, self._names, file)
             listed = blobs.summed(segment.blobs, segment.perhaps)
@@ -217,9 +216,9 @@ class Uploader:
 
     def _begin_generation(self, file: HandedFile) -> None:
         """The file was packed: say what that has made of all up to the tip."""
-        is_surely = (self._file is not None
-                     and self._file.instance == file.instance)
-        found = packed(Window(file.read, file.end), self.tip, is_surely)
+        assert self._last is not None
+        found = packed(Window(file.read, file.end), self.tip,
+                       self._last.instance == file.instance)
         if found is None:
             raise Stopped(
                 f'{self._prefix.path} is not the file that was shipped up to'
@@ -232,7 +231,7 @@ class Uploader:
             PACK, heads.ELSEWHERE, 0, found.end, content.sum_of(
                 lambda at, length: file.read(length, at), found.end),
             tip.generation + 1, tip.tid, tip.oid, before=tip.sum,
-            time=found.time)
+            time=found.time, instance=file.instance)
         try:
             self._store.create(key, head.pack())
         except Exists:
