@@ -274,7 +274,8 @@ class Fence(Shipped):
     def copy(self, name='Copy.fs'):
         """Last night's copy, started elsewhere."""
         shutil.copyfile(self.path(), self.path(name))
-        return self.handed_out(name)
+        self.copied = self.handed_out(name)
+        return self.copied
 
     def test_a_put_whose_answer_was_lost(self):
         uploader = self.uploader()
@@ -326,6 +327,34 @@ class Fence(Shipped):
         return {key: data for key, data in (
             self.store.objects if objects is None else objects).items()
             if '/log/' in key or key.endswith('heartbeat')}
+
+    def test_a_copy_whose_store_fails_while_it_compares(self):
+        """It compares again, and does not go on behind the site's."""
+        self.copy()
+        second = self.uploader('Copy.fs')
+        second.ship()
+        commit(self.storage, {7: b'of the site'})
+        self.uploader().ship()
+        shipped = self.log_and_heartbeat()
+        commit(self.copied, {7: b'of the copy'})
+        for number in range(20):
+            calls = iter(range(number, -1, -1))
+
+            def fail(method, key):
+                if not next(calls, 1):
+                    raise StoreError('away')
+
+            self.store.before = fail
+            for _ in range(3):
+                try:
+                    second.ship()
+                except StoreError:
+                    continue
+                except Stopped:
+                    break
+            else:
+                self.fail('it has not stopped')
+            self.assertEqual(self.log_and_heartbeat(), shipped)
 
     def test_a_copy_at_its_start(self):
         copy = self.copy()

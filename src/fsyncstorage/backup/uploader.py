@@ -60,7 +60,7 @@ class Uploader:
         self._database = database
         self._prefix = prefix
         self._new_timeline = new_timeline
-        #: The file that has what was shipped; None: it has to be compared.
+        #: The file that has what was shipped; None: that has to be compared.
         self._file: HandedFile | None = None
         #: Puts the base of this generation, step by step.
         self._base: Iterator[object] = iter(())
@@ -122,6 +122,7 @@ class Uploader:
 
     def _resume(self) -> None:
         """Go on behind the last object of the log, or stop."""
+        self._file = None  # a store may fail at any line
         self.tip, self._last = self._history.begins[-1].tip, None
         found = self._history.last()
         if found is not None:
