@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 from fsyncstorage.backup import commandline
 from fsyncstorage.backup import running
@@ -18,6 +19,7 @@ from fsyncstorage.backup.store import StoreError
 
 from ..support import Thread
 from ..support import commit
+from ..support import oid
 from ..support import run_command
 from ..support import until
 from .shipped import DATABASE
@@ -97,8 +99,43 @@ class Whole(Command):
         status, out, _ = run_command(main, '--help')
         self.assertEqual(status, DONE)
         for command in ('run', 'list', 'status', 'verify', 'restore',
-                        'prune'):
+                        'drill', 'prune'):
             self.assertIn(command, out)
+
+    def test_drill(self):
+        """Nothing is left of it."""
+        self.succeed('run', '--once')
+        os.mkdir(self.path('scratch'))
+        status, out, _ = run_command(
+            main, 'drill', self.path('store'), self.path('scratch'))
+        self.assertEqual(status, DONE)
+        self.assertIn('1 blobs were restored, as of', out)
+        self.assertIn(self.tid.hex(), out)
+        os.remove(self.storage.fshelper.getBlobFilename(oid(1), self.tid))
+        self.uploader(new_timeline='a test')
+        status, out, _ = run_command(
+            main, 'drill', self.path('store'), self.path('scratch'), '--json',
+            '--timeline', '1')
+        self.assertTrue(json.loads(out)['is_sound'])
+        self.assertEqual(os.listdir(self.path('scratch')), [])
+
+    def test_drill_of_what_the_site_has_lost(self):
+        os.remove(self.storage.fshelper.getBlobFilename(oid(1), self.tid))
+        self.run_it('run', '--once')
+        os.mkdir(self.path('scratch'))
+        status, out, _ = run_command(
+            main, 'drill', self.path('store'), self.path('scratch'))
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('and are damaged', out)
+
+    def test_drill_without_room(self):
+        self.succeed('run', '--once')
+        self.patch(commandline.shutil, disk_usage=lambda path: mock.Mock(
+            free=10))
+        status, _, err = run_command(
+            main, 'drill', self.path('store'), self.directory)
+        self.assertEqual(status, CANNOT_RUN)
+        self.assertRegex(err, 'needs [0-9]+ bytes')
 
     def test_prune(self):
         """What is older than the last base that is needed goes."""

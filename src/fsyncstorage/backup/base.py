@@ -16,6 +16,7 @@ from .head import WHOLE
 from .head import Head
 from .prefix import File
 from .segment import next_segment
+from .store import is_there
 from .timeline import History
 from .timeline import Tip
 
@@ -27,7 +28,7 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
     """
     sequence, pack = history.pack(tip.generation, tip.sequence)
     names = history.names_of(sequence)
-    if timeline.is_there(history.store, names.base(sequence)):
+    if is_there(history.store, names.base(sequence)):
         return
     blobs = Blobs(history.store, names, file)
     found: set[Name] = set()

@@ -8,11 +8,15 @@ reads the output.  Errors are one line.
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import logging
+import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +25,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
+from ..check import commandline as fsynccheck
 from ..check import terminal
 from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
@@ -98,8 +103,8 @@ def parser() -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = commands.add_parser(
             name, help=help, description=help, epilog=EPILOG)
         for path in paths:
-            one.add_argument({'STORE': 'store', 'DATA.FS': 'data'}[path],
-                             metavar=path)
+            one.add_argument({'STORE': 'store', 'DATA.FS': 'data',
+                              'DIR': 'directory'}[path], metavar=path)
         one.add_argument('--database', metavar='NAME', default='main',
                          type=_database, help='its name in the store (main)')
         if 'DATA.FS' in paths:
@@ -108,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
         if name != 'run':
             one.add_argument('--json', action='store_true',
                              help='write the report as JSON')
-        if name in ('status', 'verify', 'restore'):
+        if name in ('status', 'verify', 'restore', 'drill'):
             one.add_argument('--timeline', metavar='N', type=int,
                              help='which one, if there are several')
         return one
@@ -128,6 +133,8 @@ def parser() -> argparse.ArgumentParser:
     command('restore', 'make a Data.fs and its blobs again', 'STORE',
             'DATA.FS').add_argument('--to', metavar='POINT', type=_point,
                                     help='as it was then (the newest)')
+    command('drill', 'restore the newest into a new place in DIR, check it'
+            ' with fsync-check, and remove it', 'STORE', 'DIR')
     removing = command('prune', 'remove what no point needs that is kept',
                        'STORE')
     removing.add_argument('--keep', metavar='DAYS', type=_days, required=True,
@@ -336,8 +343,34 @@ def make_again(options: argparse.Namespace, store: Store,
     return 0
 
 
+def drill(options: argparse.Namespace, store: Store,
+          database: Database) -> int:
+    history = _chosen(options, store, database)
+    last = history.last()
+    needed = sum(entry.size for entry in store.list(database.blobs)) + (
+        history.head(last[0]).end if last else 0)
+    free = shutil.disk_usage(options.directory).free
+    if free < needed:
+        raise CannotRun(f'a drill needs {needed:,} bytes in'
+                        f' {options.directory}, and {free:,} are free')
+    with tempfile.TemporaryDirectory(
+            prefix='drill-', dir=options.directory) as directory:
+        path, said = os.path.join(directory, 'Data.fs'), io.StringIO()
+        with _progress(history) as tell:
+            found = restore(history, path, path + '.blobs', None, tell)
+        with contextlib.redirect_stdout(said):
+            code: int = fsynccheck.main([path, '--blobs', path + '.blobs'])
+    _show(options, {**found._asdict(), 'tid': found.tid.hex(),
+                    'is_sound': not code}, [
+        said.getvalue().rstrip(), f'{found.size:,} bytes and {found.blobs:,}'
+        f' blobs were restored, as of {points.named(found.tid)}, and are'
+        + (' damaged' if code else ' sound')])
+    return code
+
+
 COMMANDS = {'run': ship, 'list': show_list, 'status': show_status,
-            'verify': check, 'restore': make_again, 'prune': remove}
+            'verify': check, 'restore': make_again, 'drill': drill,
+            'prune': remove}
 
 
 def _chosen(options: argparse.Namespace, store: Store,

@@ -23,6 +23,7 @@ from .store import Exists
 from .store import Missing
 from .store import Store
 from .store import TooLarge
+from .store import is_there
 
 #: Several of them are in memory at a time, and each more than once.
 PART = 16 << 20
@@ -79,8 +80,10 @@ def _put_parts(store: Store, database: Database, key: str, head: Head,
         data = read(position, min(PART, head.length - position))
         whole.update(data)
         part = bodies.Part(hashlib.sha256(data).digest(), len(data))
-        with suppress(Exists):
-            store.create(database.part(key, part.sum), data)
+        name = database.part(key, part.sum)
+        if not is_there(store, name):
+            with suppress(Exists):
+                store.create(name, data)
         yield part
     _refuse_changed(whole.digest(), head, key)
 

@@ -41,15 +41,15 @@ class Unreachable(Exception):
 class File:
     """A data file, up to its end; what is before that never changes."""
 
-    def __init__(self, number: int, blobs: LocalBlobs | None,
+    def __init__(self, file: Descriptor, blobs: LocalBlobs | None,
                  old_blobs: str | None) -> None:
-        self._number = number
+        self._file = file
         self._blobs = blobs
         self._old_blobs = old_blobs
 
     @property
     def end(self) -> int:
-        return os.fstat(self._number).st_size
+        return os.fstat(self._file.number).st_size
 
     @property
     def has_its_name(self) -> bool:
@@ -62,7 +62,7 @@ class File:
 
     def read(self, length: int, position: int) -> bytes:
         """As `os.pread`, but all of it."""
-        return read_fully(self._number, length, position)
+        return read_fully(self._file.number, length, position)
 
     def open_blob(self, oid: bytes, tid: bytes) -> datafile.DataFile:
         """FileNotFoundError: there is none."""
@@ -79,15 +79,6 @@ class File:
             yield FilesystemHelper(self._old_blobs).getBlobFilename(oid, tid)
 
 
-class KeptFile(File):
-    """A data file that a pack has replaced."""
-
-    def __init__(self, file: datafile.DataFile, blobs: LocalBlobs | None,
-                 old_blobs: str | None) -> None:
-        self._file = file
-        super().__init__(file.fileno(), blobs, old_blobs)
-
-
 class HandedFile(File):
     """A data file that was handed over, up to what is durable in it."""
 
@@ -100,16 +91,16 @@ class HandedFile(File):
         if not (stat.S_ISREG(self._status.st_mode)
                 and self._map.is_of(self._status) and self.has_its_name):
             raise NotAMap(f'the socket beside {path} belongs to another file')
-        super().__init__(self._file.number, _blobs(blob_dir, marker),
+        super().__init__(self._file, _blobs(blob_dir, marker),
                          blob_dir and blob_dir + OLD)
 
-    def kept(self) -> KeptFile | None:
+    def kept(self) -> File | None:
         """The file that a pack has replaced by this one, if it is there."""
         path = self._path + OLD
         with contextlib.suppress(FileNotFoundError):
             if not self.is_at(path):
-                return KeptFile(datafile.open_existing(path, read_only=True),
-                                self._blobs, self._old_blobs)
+                file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                return File(file, self._blobs, self._old_blobs)
         return None
 
     def is_at(self, path: str) -> bool:

@@ -45,6 +45,7 @@ from .store import Entry
 from .store import Missing
 from .store import Store
 from .store import TooLarge
+from .store import is_there
 
 #: Kinds of what is in a log.
 IN_LOG = SEGMENT, PACK, END
@@ -164,14 +165,6 @@ def newest(store: Store, database: Database) -> int:
     while is_there(store, database.timeline(number + 1).begin):
         number += 1
     return number
-
-
-def is_there(store: Store, key: str) -> bool:
-    try:
-        store.front(key, 1)
-    except Missing:
-        return False
-    return True
 
 
 def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:

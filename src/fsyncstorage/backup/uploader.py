@@ -40,6 +40,7 @@ from .segment import next_segment
 from .segment import packed
 from .store import Exists
 from .store import Store
+from .store import is_there
 from .timeline import History
 from .timeline import Tip
 
@@ -267,8 +268,7 @@ class Uploader:
         self._prefix.check()
         if self._prefix.refresh() or self._file is not self._prefix.file:
             self._agree()
-        if timeline.is_there(
-                self._store, self._names.segment(self.tip.sequence)):
+        if is_there(self._store, self._names.segment(self.tip.sequence)):
             self._resume()
         self._refuse_a_later_one()
         body = bodies.document({
