@@ -16,6 +16,8 @@ from fsyncstorage.backup import running
 from fsyncstorage.backup.commandline import main
 from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.store import StoreError
+from fsyncstorage.backup.timeline import History
+from fsyncstorage.backup.uploader import Stopped
 
 from ..support import Thread
 from ..support import commit
@@ -99,8 +101,46 @@ class Whole(Command):
         status, out, _ = run_command(main, '--help')
         self.assertEqual(status, DONE)
         for command in ('run', 'list', 'status', 'verify', 'restore',
-                        'drill', 'prune'):
+                        'drill', 'promote', 'prune'):
             self.assertIn(command, out)
+
+    def test_promote(self):
+        """Another machine takes over what was shipped, and the old site
+        stops."""
+        old = self.uploader()
+        old.ship()
+        for _ in range(2):
+            self.assertIn('has ended', self.succeed('promote'))
+        commit(self.storage, {3: b'too late'})
+        with self.assertRaises(Stopped):
+            old.ship()
+        self.succeed('restore')
+        os.rename(self.path('Restored.blobs'), self.path('Restored.fs.blobs'))
+        self.storage = self.handed_out('Restored.fs')
+        with self.assertRaises(Stopped):
+            self.uploader('Restored.fs')
+        new = self.uploader('Restored.fs', new_timeline='promoted')
+        tid = commit(self.storage, {3: b'of the new site'})
+        new.ship()
+        os.mkdir(self.path('again'))
+        self.assertIn(tid.hex(), run_command(
+            main, 'drill', self.path('store'), self.path('again'),
+            '--timeline', '2')[1])
+
+    def test_promote_while_it_is_shipped(self):
+        """The end is behind whatever was put before it."""
+        uploader = self.uploader()
+        create = self.store.create
+
+        def late(key, data):
+            self.store.create = create
+            uploader.ship()
+            create(key, data)
+
+        history = History(self.store, DATABASE, 1)
+        history.store.create = late
+        history.end()
+        self.assertEqual(history.last()[0], 1)
 
     def test_drill(self):
         """Nothing is left of it."""

@@ -14,7 +14,6 @@ from fsyncstorage.backup import bodies
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import points
 from fsyncstorage.backup import restore
-from fsyncstorage.backup import timeline
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.prune import prune
 from fsyncstorage.backup.restore import NotRestored
@@ -156,11 +155,8 @@ class Pruned(Clock):
 
     def test_the_end_of_an_old_timeline_stays(self):
         """So its writer does not go on when it wakes up."""
-        body = bodies.document({})
         late, tip = self.uploader(), self.up.tip
-        self.store.create(
-            DATABASE.timeline(1).segment(tip.sequence),
-            timeline.head_of(heads.END, body, tip.sum).pack() + body)
+        self.history().end()
         self.uploader(new_timeline='a test')
         self.pass_time(KEPT)
         self.change(1)
@@ -169,7 +165,7 @@ class Pruned(Clock):
         self.prune()
         self.assertEqual(len(self.keys('t000001/')), 3)
         self.assertEqual(self.history().last()[0], tip.sequence)
-        with self.assertRaisesRegex(Stopped, 'ends the timeline'):
+        with self.assertRaisesRegex(Stopped, 'taken over'):
             late.ship()
 
     def test_one_that_dies_is_finished_by_the_next(self):

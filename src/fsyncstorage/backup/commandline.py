@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
         if name != 'run':
             one.add_argument('--json', action='store_true',
                              help='write the report as JSON')
-        if name in ('status', 'verify', 'restore', 'drill'):
+        if name in ('status', 'verify', 'restore', 'drill', 'promote'):
             one.add_argument('--timeline', metavar='N', type=int,
                              help='which one, if there are several')
         return one
@@ -135,6 +135,8 @@ def parser() -> argparse.ArgumentParser:
                                     help='as it was then (the newest)')
     command('drill', 'restore the newest into a new place in DIR, check it'
             ' with fsync-check, and remove it', 'STORE', 'DIR')
+    command('promote', 'end the newest timeline, so that its site ships'
+            ' nothing more; then restore it, and run --new-timeline', 'STORE')
     removing = command('prune', 'remove what no point needs that is kept',
                        'STORE')
     removing.add_argument('--keep', metavar='DAYS', type=_days, required=True,
@@ -368,9 +370,20 @@ def drill(options: argparse.Namespace, store: Store,
     return code
 
 
+def promote(options: argparse.Namespace, store: Store,
+            database: Database) -> int:
+    history = _chosen(options, store, database)
+    history.end()
+    number = history.names.number
+    _show(options, {'timeline': number}, [
+        f'timeline {number} has ended, and who writes to it stops; its site'
+        ' must not be used any more'])
+    return 0
+
+
 COMMANDS = {'run': ship, 'list': show_list, 'status': show_status,
             'verify': check, 'restore': make_again, 'drill': drill,
-            'prune': remove}
+            'promote': promote, 'prune': remove}
 
 
 def _chosen(options: argparse.Namespace, store: Store,

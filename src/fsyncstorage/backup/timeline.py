@@ -15,6 +15,7 @@ The `Tip` of the chain says what the next head has to say.
 """
 
 import bisect
+import contextlib
 import hashlib
 import secrets
 import time
@@ -42,6 +43,7 @@ from .head import Head
 from .layout import Database
 from .layout import Timeline
 from .store import Entry
+from .store import Exists
 from .store import Missing
 from .store import Store
 from .store import TooLarge
@@ -234,6 +236,28 @@ class History:
         for last in self.entries([self.first(), *self.bases()][-1]):
             pass
         return last
+
+    def reached(self) -> tuple[Tip, Head | None]:
+        """The tip behind the last object, which is believed, and its head."""
+        found, tip = self.last(), self.begins[-1].tip
+        if found is None:
+            return tip, None
+        head = self.head(found[0])
+        return (tip_behind(head, found[0]) if found[0] >= tip.sequence else tip
+                ), head
+
+    def end(self) -> None:
+        """Put the end behind the last object: whoever writes stops."""
+        body = bodies.document({})
+        while True:
+            tip, last = self.reached()
+            if last is not None and last.kind == END:
+                return
+            # Exists: it was not the last one.
+            with contextlib.suppress(Exists):
+                self.store.create(
+                    self.names.segment(tip.sequence),
+                    head_of(END, body, tip.sum).pack() + body)
 
     # Generations
 

@@ -124,13 +124,14 @@ class Uploader:
     def _resume(self) -> None:
         """Go on behind the last object of the log, or stop."""
         self._file = None  # a store may fail at any line
-        self.tip, self._last = self._history.begins[-1].tip, None
-        found = self._history.last()
-        if found is not None:
-            sequence, entry = found
-            self._last = self._head(entry.key)
-            if sequence >= self.tip.sequence:
-                self.tip = timeline.tip_behind(self._last, sequence)
+        try:
+            tip, last = self._history.reached()
+        except Damaged as error:
+            raise Stopped(str(error)) from None
+        if last is not None and last.kind == END:
+            raise Stopped(f'{self._names.log} has ended: another site has'
+                          ' taken over')
+        self.tip, self._last = tip, last
         self._agree()
 
     def _agree(self) -> None:
@@ -145,17 +146,6 @@ class Uploader:
             if self.tip.generation == generation:
                 self._begin_generation(file)
         self._file = file
-
-    def _head(self, key: str) -> Head:
-        front = self._store.front(key, heads.SIZE)
-        try:
-            head = heads.unpack(front, timeline.IN_LOG)
-        except Damaged as error:
-            raise Stopped(f'{key}: {error}') from None
-        if head.kind == END:
-            raise Stopped(
-                f'{key} ends the timeline: another site has taken over')
-        return head
 
     # Segments
 
