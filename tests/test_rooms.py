@@ -39,7 +39,7 @@ MAY_IMPORT = {
     'uris': set(),
     'fsyncpack': {'check', 'check.info', 'client', 'storage', 'format'},
     'fsynctop': {'check', 'metrics'},
-    'backup': {'check', 'local', 'format', 'wire', 'datafile'},
+    'backup': {'check', 'pack', 'local', 'format', 'wire', 'datafile'},
     'fsyncquorum': {'check', 'quorum.etcd', 'quorum.roles',
                     'quorum.beginning', 'quorum.log', 'quorum.history'},
     'check.info': {'check', 'format'},

@@ -7,6 +7,7 @@ from ZODB.blob import is_blob_record
 from ZODB.utils import z64
 
 from fsyncstorage import datafile
+from fsyncstorage.backup import head as heads
 from fsyncstorage.backup.layout import Database
 from fsyncstorage.backup.prefix import DurablePrefix
 from fsyncstorage.backup.uploader import Uploader
@@ -97,7 +98,8 @@ class Shipped(TestCase):
         """All bytes that were shipped in segments of one object."""
         timeline = DATABASE.timeline(number)
         return b''.join(
-            self.store.objects[key][184:] for key in sorted(self.store.objects)
+            self.store.objects[key][heads.SIZE:]
+            for key in sorted(self.store.objects)
             if key.startswith(timeline.log))
 
     def content_of_file(self, name='Data.fs'):

@@ -39,6 +39,8 @@ class Simple:
 
     def __init__(self):
         self.objects = {}
+        #: When each was put.
+        self._times = {}
         self._lock = threading.Lock()
         #: Called with the name of a method and a key, before it does anything.
         self.before = lambda method, key: None
@@ -49,10 +51,12 @@ class Simple:
             if key in self.objects:
                 raise Exists(key)
             self.objects[key] = data
+            self._times[key] = time.time()
 
     def overwrite(self, key, data):
         self.before('overwrite', key)
         self.objects[key] = data
+        self._times[key] = time.time()
 
     def get(self, key):
         self.before('get', key)
@@ -72,7 +76,8 @@ class Simple:
         self.before('list', directory)
         for key in sorted(self.objects):
             if key.startswith(directory.rstrip('/') + '/') and key > after:
-                yield Entry(key, len(self.objects[key]), time.time())
+                yield Entry(key, len(self.objects[key]),
+                            self._times.get(key, time.time()))
 
     def delete(self, key):
         self.objects.pop(key, None)

@@ -32,11 +32,13 @@ def sums():
 @st.composite
 def some_heads(draw):
     start = draw(st.integers(0, heads.LIMIT - 1))
+    kind = draw(st.sampled_from(heads.KINDS))
     return Head(
-        draw(st.sampled_from(heads.KINDS)), draw(st.sampled_from([0, 1])),
-        start, draw(st.integers(start, heads.LIMIT - 1)), draw(sums()),
+        kind, heads.ELSEWHERE if kind == heads.PACK
+        else draw(st.sampled_from([heads.WHOLE, heads.MANIFEST])), start,
+        draw(st.integers(start, heads.LIMIT - 1)), draw(sums()),
         draw(st.integers(0, 1 << 64 - 1)), draw(ids()), draw(ids()),
-        draw(sums()), draw(sums()))
+        draw(sums()), draw(sums()), draw(ids()), draw(ids()) + draw(ids()))
 
 
 def sealed(data):

@@ -49,7 +49,8 @@ class Contents(TestCase):
 
     def test_the_manifest_is_put_last(self):
         keys = []
-        self.store.before = lambda method, key: keys.append(key)
+        self.store.before = lambda method, key: (
+            method == 'create' and keys.append(key))
         self.put(bytes(range(25)))
         self.assertEqual(keys[-1], KEY)
         self.assertEqual(len(keys), 4)
@@ -65,8 +66,11 @@ class Contents(TestCase):
         with self.assertRaises(StoreError):
             self.put(data)
         self.assertNotIn(KEY, self.store.objects)
-        self.store.before = lambda method, key: None
+        created = []
+        self.store.before = lambda method, key: (
+            method == 'create' and created.append(key))
         self.put(data)
+        self.assertEqual(len(created), 3)
         self.assertEqual(b''.join(self.get()[1]), data)
 
     def test_what_is_there_stays(self):
@@ -114,7 +118,7 @@ class Contents(TestCase):
         parts = [b'0123456789', b'01234']
         names = [hashlib.sha256(part).digest() for part in parts]
         for name, part in zip(names, parts):
-            self.store.objects[DATABASE.part(name)] = part
+            self.store.objects[DATABASE.part(KEY, name)] = part
         data = b''.join(parts)
         body = content.bodies.manifest(
             [content.bodies.Part(names[0], 5),

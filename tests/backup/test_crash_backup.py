@@ -1,6 +1,6 @@
-"""The machine with the store loses its power at any moment: what was said to
-be shipped is there, and nothing is that was not committed; and the next
-uploader goes on.
+"""The machine with the store loses its power at any moment, also while a base
+is put: what was said to be shipped is there, and nothing is that was not
+committed; and the next uploader goes on.
 """
 
 import contextlib
@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import shutil
+import time
 from unittest import mock
 
 from ZODB.utils import z64
@@ -52,6 +53,8 @@ class PowerCuts(Shipped):
         self.store = Directory(self.path('store'))
         #: How long the log was, and the tid that was said to be shipped then.
         self.said = [(0, z64)]
+        #: The bytes of each Data.fs that was packed.
+        self.files = []
 
     def record(self, make_disk=RecordingDisk):
         """The log of what is done to the store."""
@@ -59,17 +62,26 @@ class PowerCuts(Shipped):
         recorded = mock.patch.object(datafile, 'disk', make_disk(recorder))
         with recorded:
             uploader = self.uploader()
-        for number in range(8):
+        for number in range(10):
             if number % 3:
                 commit(self.storage, {number: bytes(100 * number)})
             else:
                 self.commit_blob(number, bytes(range(256)) * number * 3)
+            if number == 6:
+                last = self.storage.lastTransaction()
+                commit(self.storage, {number: b'a record'}, {number: last})
+                self.files.append(self.content_of_file())
+                self.storage.pack(time.time(), None, gc=False)
             with recorded:
-                if number == 5:
+                if number in (5, 8):
                     uploader = self.uploader()
-                if number % 2:
+                if number % 2 or number == 6:
                     uploader.ship()
                     uploader.beat()
+                    uploader.put_more_of_base()
+                if number == 9:
+                    while uploader.put_more_of_base():
+                        pass
             self.said.append((len(recorder.log), uploader.tip.tid))
         return recorder.log
 
@@ -107,6 +119,8 @@ class PowerCuts(Shipped):
                 uploader = self.uploader()
                 uploader.ship()
                 uploader.beat()
+                while uploader.put_more_of_base():
+                    pass
             except (heads.Damaged, Stopped):
                 return DAMAGED
             history = History(self.store, DATABASE, 1)
@@ -123,8 +137,9 @@ class PowerCuts(Shipped):
                 self.path('R.fs.blobs'))
         except NotRestored:
             return z64
-        self.assertTrue(self.content_of_file().startswith(
-            self.content_of_file('R.fs')))
+        data = self.content_of_file('R.fs')
+        self.assertTrue(any(file.startswith(data) for file in (
+            *self.files, self.content_of_file())))
         return found.tid
 
     def wrong(self, log):

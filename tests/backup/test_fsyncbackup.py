@@ -1,4 +1,4 @@
-"""`fsync-backup`: run, list, verify, restore; exit codes, and what is said."""
+"""`fsync-backup` and its commands: exit codes, and what is said."""
 
 import contextlib
 import json
@@ -8,14 +8,20 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from unittest import mock
 
+from fsyncstorage.backup import commandline
 from fsyncstorage.backup import running
 from fsyncstorage.backup.commandline import main
 from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.store import StoreError
+from fsyncstorage.backup.timeline import History
+from fsyncstorage.backup.uploader import Stopped
 
 from ..support import Thread
 from ..support import commit
+from ..support import oid
 from ..support import run_command
 from ..support import until
 from .shipped import DATABASE
@@ -94,8 +100,124 @@ class Whole(Command):
     def test_help_names_the_commands(self):
         status, out, _ = run_command(main, '--help')
         self.assertEqual(status, DONE)
-        for command in 'run', 'list', 'verify', 'restore':
+        for command in ('run', 'list', 'status', 'verify', 'restore',
+                        'drill', 'promote', 'prune'):
             self.assertIn(command, out)
+
+    def test_promote(self):
+        """Another machine takes over what was shipped, and the old site
+        stops."""
+        old = self.uploader()
+        old.ship()
+        for _ in range(2):
+            self.assertIn('has ended', self.succeed('promote'))
+        commit(self.storage, {3: b'too late'})
+        with self.assertRaises(Stopped):
+            old.ship()
+        self.succeed('restore')
+        os.rename(self.path('Restored.blobs'), self.path('Restored.fs.blobs'))
+        self.storage = self.handed_out('Restored.fs')
+        with self.assertRaises(Stopped):
+            self.uploader('Restored.fs')
+        new = self.uploader('Restored.fs', new_timeline='promoted')
+        tid = commit(self.storage, {3: b'of the new site'})
+        new.ship()
+        os.mkdir(self.path('again'))
+        self.assertIn(tid.hex(), run_command(
+            main, 'drill', self.path('store'), self.path('again'),
+            '--timeline', '2')[1])
+
+    def test_promote_while_it_is_shipped(self):
+        """The end is behind whatever was put before it."""
+        uploader = self.uploader()
+        create = self.store.create
+
+        def late(key, data):
+            self.store.create = create
+            uploader.ship()
+            create(key, data)
+
+        history = History(self.store, DATABASE, 1)
+        history.store.create = late
+        history.end()
+        self.assertEqual(history.last()[0], 1)
+
+    def test_drill(self):
+        """Nothing is left of it."""
+        self.succeed('run', '--once')
+        os.mkdir(self.path('scratch'))
+        status, out, _ = run_command(
+            main, 'drill', self.path('store'), self.path('scratch'))
+        self.assertEqual(status, DONE)
+        self.assertIn('1 blobs were restored, as of', out)
+        self.assertIn(self.tid.hex(), out)
+        os.remove(self.storage.fshelper.getBlobFilename(oid(1), self.tid))
+        self.uploader(new_timeline='a test')
+        status, out, _ = run_command(
+            main, 'drill', self.path('store'), self.path('scratch'), '--json',
+            '--timeline', '1')
+        self.assertTrue(json.loads(out)['is_sound'])
+        self.assertEqual(os.listdir(self.path('scratch')), [])
+
+    def test_drill_of_what_the_site_has_lost(self):
+        os.remove(self.storage.fshelper.getBlobFilename(oid(1), self.tid))
+        self.run_it('run', '--once')
+        os.mkdir(self.path('scratch'))
+        status, out, _ = run_command(
+            main, 'drill', self.path('store'), self.path('scratch'))
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('and are damaged', out)
+
+    def test_drill_without_room(self):
+        self.succeed('run', '--once')
+        self.patch(commandline.shutil, disk_usage=lambda path: mock.Mock(
+            free=10))
+        status, _, err = run_command(
+            main, 'drill', self.path('store'), self.directory)
+        self.assertEqual(status, CANNOT_RUN)
+        self.assertRegex(err, 'needs [0-9]+ bytes')
+
+    def test_prune(self):
+        """What is older than the last base that is needed goes."""
+        self.succeed('run', '--once')
+        self.commit_blob(1, b'two', serial=self.tid)
+        self.storage.pack(time.time(), None, gc=False)
+        self.succeed('run', '--once')
+        self.assertIn('1 bases of 1 packs', self.succeed('verify'))
+        self.assertIn('0 objects', self.succeed('prune', '--keep', '1'))
+        self.assertIn('not needed', self.succeed(
+            'prune', '--keep', '0', '--dry-run'))
+        self.assertTrue(os.path.exists(self.segment(0)))
+        self.assertIn('were removed', self.succeed('prune', '--keep', '0'))
+        self.assertFalse(os.path.exists(self.segment(0)))
+        self.assertIn('its oldest point', self.succeed('status'))
+        self.succeed('verify')
+        self.succeed('restore')
+        self.assertEqual(self.content_of_file('Restored.fs'),
+                         self.content_of_file())
+
+    def test_status(self):
+        self.succeed('run', '--once')
+        self.assertIn(self.tid.hex(), self.succeed('status'))
+        self.patch(commandline, LATE=-1.0)
+        status, out, _ = self.run_it('status', '--json')
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('not seen', json.loads(out)['problems'][0])
+
+    def test_status_of_points_that_are_lost(self):
+        storage = self.handed_out('Other.fs', pack_keep_old=False)
+        uploader = self.uploader('Other.fs')
+        tid = commit(storage, {1: b'data'})
+        uploader.ship()
+        for data in b'again', b'and again':
+            tid = commit(storage, {1: data}, {1: tid})
+        storage.pack(time.time(), None, gc=False)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            uploader.ship()
+        uploader.beat()
+        status, out, _ = self.run_it('status')
+        self.assertEqual(status, DAMAGED)
+        self.assertIn('packed before it was shipped', out)
 
 
 class Refusals(Command):
@@ -126,7 +248,7 @@ class Refusals(Command):
             CANNOT_RUN, 'restore'))
 
     def test_no_backup(self):
-        for command in 'list', 'verify', 'restore':
+        for command in 'list', 'status', 'verify', 'restore':
             self.assertIn('no backup', self.fail_with(CANNOT_RUN, command))
 
     def test_no_store(self):
@@ -144,7 +266,8 @@ class Refusals(Command):
         for arguments in (
                 ('restore', '--to', 'yesterday'),
                 ('list', '--database', '../a'), ('list', '--deep'),
-                ('restore', '--timeline', 'x')):
+                ('restore', '--timeline', 'x'), ('prune',),
+                ('prune', '--keep', '-1'), ('prune', '--keep', 'x')):
             self.fail_with(CANNOT_RUN, *arguments)
         status, _, err = run_command(main, 'list', 'ftp://a/b')
         self.assertEqual(status, CANNOT_RUN)

@@ -53,7 +53,8 @@ class Timelines(unittest.TestCase):
         self.store.objects[key] = head.pack() + body
 
     def fork(self, number=2):
-        timeline.begin(self.store, DATABASE, number, 'a test', self.tip)
+        timeline.begin(self.store, DATABASE, number, 'a test', self.tip,
+                       number - 1)
         self.tip = self.history(number).begins[-1].tip
 
     def read(self, number=1):
@@ -100,10 +101,38 @@ class Timelines(unittest.TestCase):
                 with self.assertRaises(Damaged):
                     self.read()
 
-    def test_what_comes_after_a_pack(self):
+    def pack(self, **changes):
+        """A pack that leaves five bytes; return its key."""
+        return self.add(**{
+            'kind': heads.PACK, 'form': heads.ELSEWHERE, 'start': 0, 'end': 5,
+            'generation': self.tip.generation + 1, 'tid': self.tip.tid,
+            'oid': self.tip.oid, **changes})
+
+    def test_a_pack_begins_a_generation(self):
+        self.add()
+        self.pack()
+        self.assertEqual(self.tip[:2], (2, 5))
         self.add(generation=1)
-        with self.assertRaises(heads.Newer):
-            self.read()
+        self.pack()
+        self.assertEqual(self.read(), self.tip)
+        self.assertEqual([self.history().pack(number, 4)[0]
+                          for number in (1, 2)], [1, 3])
+
+    def test_what_is_of_another_generation(self):
+        for changes in {'generation': 2}, {'tid': oid(7)}, {'oid': z64}:
+            with self.subTest(changes):
+                self.setUp()
+                self.add()
+                self.pack(**changes)
+                with self.assertRaises(Damaged):
+                    self.read()
+        for generation in 0, 2:
+            self.setUp()
+            self.add()
+            self.pack()
+            self.add(generation=generation)
+            with self.assertRaises(Damaged):
+                self.read()
 
     def test_the_end_of_a_timeline(self):
         self.add()
@@ -156,10 +185,12 @@ class Timelines(unittest.TestCase):
     def test_a_begin_of_a_hostile_store(self):
         key = DATABASE.timeline(1).begin
         good = {'identity': '', 'created': 0, 'why': '', 'parent': 0,
-                'sequence': 0, 'position': 0, 'tid': '0' * 16, 'oid': '0' * 16}
+                'sequence': 0, 'position': 0, 'tid': '0' * 16, 'oid': '0' * 16,
+                'generation': 0}
         for changes in (
                 {'parent': 1}, {'parent': -1}, {'sequence': -1}, {'tid': ''},
                 {'position': -1}, {'created': None}, {'sequence': 1},
+                {'generation': 1},
                 {'position': 1}, {'position': 10 ** 4000},
                 {'sequence': heads.LIMIT}):
             body = bodies.document({**good, **changes})

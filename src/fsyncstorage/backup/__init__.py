@@ -10,10 +10,13 @@
 - timeline      one history in a store, in its order
 - prefix        the durable prefix of a Data.fs that a server has open
 - segment       what is shipped next: whole transactions, and their blobs
+- blobs         ships the blobs of a segment, or of a base
+- base          ships what a pack has made of all before it
 - ahead         reads several objects at a time, in their order
 - points        a time, or a tid, that an operator names
 - restore       makes a Data.fs and its blobs again
 - verification  is all there, and is it what was shipped?
+- prune         removes what no kept point needs
 - uploader      ships one segment after the other
 - running       ships until it is told to end
 - commandline   the command `fsync-backup`

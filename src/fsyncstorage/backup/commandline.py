@@ -8,11 +8,15 @@ reads the output.  Errors are one line.
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import logging
+import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +25,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
+from ..check import commandline as fsynccheck
 from ..check import terminal
 from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
@@ -39,6 +44,7 @@ from .layout import Database
 from .layout import checked_database
 from .prefix import DurablePrefix
 from .prefix import Unreachable
+from .prune import prune
 from .restore import NotRestored
 from .restore import restore
 from .segment import NotShipped
@@ -62,6 +68,10 @@ tid of 16 hexadecimal digits.
 exit status: 0 done, and all is sound; 1 damage, a gap, or another history in
 the store; 2 it could not be done.
 """
+
+#: A writer that was not seen for so many seconds is an alarm.
+LATE = 180.0
+_DAY = 86_400.0
 
 _URL = re.compile(r'(\w+)://.*')
 _STAGES = {'bytes': 'reading segments'}
@@ -93,8 +103,8 @@ def parser() -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = commands.add_parser(
             name, help=help, description=help, epilog=EPILOG)
         for path in paths:
-            one.add_argument({'STORE': 'store', 'DATA.FS': 'data'}[path],
-                             metavar=path)
+            one.add_argument({'STORE': 'store', 'DATA.FS': 'data',
+                              'DIR': 'directory'}[path], metavar=path)
         one.add_argument('--database', metavar='NAME', default='main',
                          type=_database, help='its name in the store (main)')
         if 'DATA.FS' in paths:
@@ -103,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
         if name != 'run':
             one.add_argument('--json', action='store_true',
                              help='write the report as JSON')
-        if name in ('verify', 'restore'):
+        if name in ('status', 'verify', 'restore', 'drill', 'promote'):
             one.add_argument('--timeline', metavar='N', type=int,
                              help='which one, if there are several')
         return one
@@ -116,18 +126,36 @@ def parser() -> argparse.ArgumentParser:
                      help='go on with this file, which differs from what was'
                           ' shipped')
     command('list', 'say which timelines there are', 'STORE')
+    command('status', 'is the backup going on, and is anything lost?', 'STORE')
     command('verify', 'is all there, and is it what was shipped?',
             'STORE').add_argument('--deep', action='store_true',
                                   help='read every byte')
     command('restore', 'make a Data.fs and its blobs again', 'STORE',
             'DATA.FS').add_argument('--to', metavar='POINT', type=_point,
                                     help='as it was then (the newest)')
+    command('drill', 'restore the newest into a new place in DIR, check it'
+            ' with fsync-check, and remove it', 'STORE', 'DIR')
+    command('promote', 'end the newest timeline, so that its site ships'
+            ' nothing more; then restore it, and run --new-timeline', 'STORE')
+    removing = command('prune', 'remove what no point needs that is kept',
+                       'STORE')
+    removing.add_argument('--keep', metavar='DAYS', type=_days, required=True,
+                          help='keep each point of so many days')
+    removing.add_argument('--dry-run', action='store_true',
+                          help='only say how much that is')
     return made
 
 
 def _database(text: str) -> str:
     with _as_argument():
         return checked_database(text)
+
+
+def _days(text: str) -> float:
+    with _as_argument():
+        if not 0 <= float(text) < 100_000:
+            raise ValueError(f'{text!r} is no number of days')
+        return float(text)
 
 
 def _point(text: str) -> bytes:
@@ -205,7 +233,10 @@ def show_list(options: argparse.Namespace, store: Store,
 
 
 def _about(history: History) -> dict[str, Any]:
-    begin, last = history.begins[-1], history.last()
+    begin = history.begins[-1]
+    # (Of an old one nothing may be left, nor of what it had of its parent.)
+    has_any = next(history.store.list(begin.names.log), None)
+    last = history.last() if has_any else None
     found = {'timeline': begin.names.number, 'why': begin.why,
              'created': begin.created, 'parent': begin.parent or None,
              'objects': 0, 'size': 0, 'tid': None, 'time': None,
@@ -215,7 +246,7 @@ def _about(history: History) -> dict[str, Any]:
         head = heads.unpack(history.store.front(entry.key, heads.SIZE),
                             timeline.IN_LOG)
         found |= {'objects': sequence + 1, 'size': head.end, 'put': entry.time}
-        if head.kind == heads.SEGMENT:
+        if head.kind != heads.END:
             found |= {'tid': head.tid.hex(), 'time': points.time_of(head.tid)}
     beat = timeline.read_heartbeat(history.store, history.names)
     if beat:
@@ -225,7 +256,7 @@ def _about(history: History) -> dict[str, Any]:
 
 def _of_list(found: dict[str, Any]) -> str:
     words = (f'{found["size"]:,} bytes in {found["objects"]:,} objects'
-             if found['objects'] else 'nothing was shipped yet')
+             if found['objects'] else 'nothing of it is there')
     if found['tid']:
         words += f', up to {found["time"]} (tid {found["tid"]})'
     if found['heartbeat']:
@@ -236,12 +267,49 @@ def _of_list(found: dict[str, Any]) -> str:
     return f'{words} ({found["why"]})'
 
 
+def show_status(options: argparse.Namespace, store: Store,
+                database: Database) -> int:
+    history = _chosen(options, store, database)
+    found, packs = _about(history), history.packs()
+    wrong = [*_wrong(found, packs)]
+    oldest = [points.named(pack.tid) for sequence, pack in packs
+              if sequence == history.first()]
+    _show(options, {**found, 'oldest': oldest[0] if oldest else None,
+                    'packs': len(packs), 'problems': wrong}, [
+        _of_list(found), *(f'its oldest point is {each}' for each in oldest),
+        *wrong])
+    return 1 if wrong else 0
+
+
+def _wrong(found: dict[str, Any],
+           packs: list[tuple[int, heads.Head]]) -> Iterator[str]:
+    seen = found['heartbeat']
+    if seen is None or time.time() - seen > LATE:
+        yield f'its writer was not seen for {LATE:.0f} s'
+    for _, pack in packs:
+        if pack.time > pack.tid:
+            yield (f'what was between {points.named(pack.tid)} and'
+                   f' {points.named(pack.time)} was packed before it was'
+                   ' shipped')
+
+
+def remove(options: argparse.Namespace, store: Store,
+           database: Database) -> int:
+    since = time.time() - options.keep * _DAY
+    found = prune(store, database, points.tid_of_time(since), since,
+                  options.dry_run)
+    _show(options, found._asdict(), [
+        f'{found.objects:,} objects with {found.size:,} bytes'
+        + (' are not needed' if options.dry_run else ' were removed')])
+    return 0
+
+
 def check(options: argparse.Namespace, store: Store,
           database: Database) -> int:
     history = _chosen(options, store, database)
     with _progress(history) as tell:
         found = verify(history, options.deep, tell)
-    if not (found.segments or found.problems):
+    if not (found.last or found.problems):
         raise CannotRun(f'{store.name}: nothing was shipped yet')
     first, last = (tid and tid.hex() for tid in (found.first, found.last))
     _show(options, {**dataclasses.asdict(found), 'first': first,
@@ -253,6 +321,8 @@ def _of_check(found: Found) -> Iterator[str]:
     yield from found.problems
     yield (f'{found.segments:,} segments with {found.size:,} bytes, and'
            f' {found.blobs:,} blobs with {found.size_of_blobs:,}'
+           + (f', and {found.bases:,} bases of {found.packs:,} packs'
+              if found.packs else '')
            + (f', up to {points.named(found.last)}' if found.last else ''))
     if found.missing:
         yield (f'{found.missing:,} blobs were missing when they should be'
@@ -275,8 +345,45 @@ def make_again(options: argparse.Namespace, store: Store,
     return 0
 
 
-COMMANDS = {'run': ship, 'list': show_list, 'verify': check,
-            'restore': make_again}
+def drill(options: argparse.Namespace, store: Store,
+          database: Database) -> int:
+    history = _chosen(options, store, database)
+    last = history.last()
+    needed = sum(entry.size for entry in store.list(database.blobs)) + (
+        history.head(last[0]).end if last else 0)
+    free = shutil.disk_usage(options.directory).free
+    if free < needed:
+        raise CannotRun(f'a drill needs {needed:,} bytes in'
+                        f' {options.directory}, and {free:,} are free')
+    with tempfile.TemporaryDirectory(
+            prefix='drill-', dir=options.directory) as directory:
+        path, said = os.path.join(directory, 'Data.fs'), io.StringIO()
+        with _progress(history) as tell:
+            found = restore(history, path, path + '.blobs', None, tell)
+        with contextlib.redirect_stdout(said):
+            code: int = fsynccheck.main([path, '--blobs', path + '.blobs'])
+    _show(options, {**found._asdict(), 'tid': found.tid.hex(),
+                    'is_sound': not code}, [
+        said.getvalue().rstrip(), f'{found.size:,} bytes and {found.blobs:,}'
+        f' blobs were restored, as of {points.named(found.tid)}, and are'
+        + (' damaged' if code else ' sound')])
+    return code
+
+
+def promote(options: argparse.Namespace, store: Store,
+            database: Database) -> int:
+    history = _chosen(options, store, database)
+    history.end()
+    number = history.names.number
+    _show(options, {'timeline': number}, [
+        f'timeline {number} has ended, and who writes to it stops; its site'
+        ' must not be used any more'])
+    return 0
+
+
+COMMANDS = {'run': ship, 'list': show_list, 'status': show_status,
+            'verify': check, 'restore': make_again, 'drill': drill,
+            'promote': promote, 'prune': remove}
 
 
 def _chosen(options: argparse.Namespace, store: Store,

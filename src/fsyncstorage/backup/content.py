@@ -23,6 +23,7 @@ from .store import Exists
 from .store import Missing
 from .store import Store
 from .store import TooLarge
+from .store import is_there
 
 #: Several of them are in memory at a time, and each more than once.
 PART = 16 << 20
@@ -51,15 +52,25 @@ def put(store: Store, database: Database, key: str, head: Head,
         read: Read) -> Head:
     """Put content, of which `head` says length and sum; return its head, with
     the form.  Exists: there is an object of that key."""
+    *_, head = put_in_steps(store, database, key, head, read)
+    return head
+
+
+def put_in_steps(store: Store, database: Database, key: str, head: Head,
+                 read: Read) -> Iterator[Head]:
+    """As `put`; yield the head behind each part, and behind all."""
     if head.length <= PART:
         head = head._replace(form=heads.WHOLE)
         body = read(0, head.length)
         _refuse_changed(hashlib.sha256(body).digest(), head, key)
     else:
-        head = head._replace(form=heads.MANIFEST)
-        body = bodies.manifest(_put_parts(store, database, key, head, read))
+        head, parts = head._replace(form=heads.MANIFEST), []
+        for part in _put_parts(store, database, key, head, read):
+            parts.append(part)
+            yield head
+        body = bodies.manifest(parts)
     store.create(key, head.pack() + body)
-    return head
+    yield head
 
 
 def _put_parts(store: Store, database: Database, key: str, head: Head,
@@ -69,8 +80,10 @@ def _put_parts(store: Store, database: Database, key: str, head: Head,
         data = read(position, min(PART, head.length - position))
         whole.update(data)
         part = bodies.Part(hashlib.sha256(data).digest(), len(data))
-        with suppress(Exists):
-            store.create(database.part(part.sum), data)
+        name = database.part(key, part.sum)
+        if not is_there(store, name):
+            with suppress(Exists):
+                store.create(name, data)
         yield part
     _refuse_changed(whole.digest(), head, key)
 
@@ -101,11 +114,12 @@ def opened(store: Store, database: Database, key: str, data: bytes,
     try:
         head = heads.unpack(data, kinds)
         body = data[heads.SIZE:]
-        if head.form == heads.WHOLE:
-            if len(body) != head.length:
+        if head.form != heads.MANIFEST:
+            if len(body) != head.body:
                 raise Damaged(f'it has {len(body):,} bytes behind its head,'
-                              f' which says {head.length:,}')
-            return head, _verified(key, head, iter([body]))
+                              f' which says {head.body:,}')
+            return head, (_verified(key, head, iter([body]))
+                          if head.form == heads.WHOLE else iter(()))
         parts = bodies.read_manifest(body, head.length, PART)
     except Damaged as error:
         raise type(error)(f'{key}: {error}') from None
@@ -120,7 +134,7 @@ def whole(pieces: Iterator[bytes]) -> bytes:
 def _parts(store: Store, database: Database, key: str,
            parts: list[bodies.Part]) -> Iterator[bytes]:
     for part in parts:
-        name = database.part(part.sum)
+        name = database.part(key, part.sum)
         try:
             data = got(store, name)
         except Damaged as error:

@@ -15,19 +15,23 @@ from typing import NamedTuple
 MAGIC = b'\xf5FSBAK\r\n'
 VERSION = 1
 NO_SUM = bytes(32)
+NO_INSTANCE = bytes(16)
 
 # Kinds.
 BEGIN = b'b'        # of a timeline
 SEGMENT = b's'
 END = b'e'          # of a timeline, in the place of a segment
-LIST = b'l'         # of the blobs of a segment
+PACK = b'p'         # of the file, in the place of a segment
+BASE = b'a'         # what a pack has made
+LIST = b'l'         # of the blobs of a segment, or of a base
 BLOB = b'o'
 HEARTBEAT = b'h'
-KINDS = BEGIN, SEGMENT, END, LIST, BLOB, HEARTBEAT
+KINDS = BEGIN, SEGMENT, END, PACK, BASE, LIST, BLOB, HEARTBEAT
 
 # Forms of what is behind the head.
 WHOLE = 0           # the plain bytes
 MANIFEST = 1        # the names and lengths of their parts
+ELSEWHERE = 2       # nothing: those of a pack are in its base
 
 #: The positions in an index have 48 bits, and no content is larger.
 LIMIT = 1 << 48
@@ -44,14 +48,17 @@ LIMIT = 1 << 48
 #      16  Q    start: of a segment, in the Data.fs; else 0
 #      24  Q    end: so many plain bytes behind the start
 #      32  Q    generation: raised by a pack
-#      40  8 s  tid: the last one in a segment; of a blob, its own
-#      48  8 s  oid: the largest one up to the end of a segment; of a blob, its
-#               own
-#      56  32 s plain: SHA-256 of the plain bytes
-#      88  32 s blobs: SHA-256 of a segment's list of blobs; zeros: none
-#     120  32 s before: the sum of the head before in the timeline; zeros: none
-#     152  32 s sum: SHA-256 of the 152 bytes before
-_FIELDS = struct.Struct('>8sBcBBB3sQQQ8s8s32s32s32s')
+#      40  8 s  tid: the last one up to here; of a blob, its own
+#      48  8 s  oid: the largest one up to here; of a blob, its own
+#      56  8 s  time: of a pack, as a tid: what is later was not packed
+#      64  16 s instance: of the storage that has all of these bytes, or has
+#               packed them; zeros: it is not known
+#      80  32 s plain: SHA-256 of the plain bytes
+#     112  32 s blobs: SHA-256 of the list of blobs; zeros: none
+#     144  32 s before: the sum of the head before in the timeline; of a base,
+#               that of its pack; zeros: none
+#     176  32 s sum: SHA-256 of the 176 bytes before
+_FIELDS = struct.Struct('>8sBcBBB3sQQQ8s8s8s16s32s32s32s')
 _SUM = 32
 SIZE = _FIELDS.size + _SUM
 
@@ -75,11 +82,18 @@ class Head(NamedTuple):
     oid: bytes = bytes(8)
     blobs: bytes = NO_SUM
     before: bytes = NO_SUM
+    time: bytes = bytes(8)
+    instance: bytes = NO_INSTANCE
 
     @property
     def length(self) -> int:
         """How many plain bytes there are."""
         return self.end - self.start
+
+    @property
+    def body(self) -> int:
+        """How many of them are behind the head, unless there is a manifest."""
+        return 0 if self.form == ELSEWHERE else self.length
 
     @property
     def has_blobs(self) -> bool:
@@ -88,8 +102,8 @@ class Head(NamedTuple):
     def pack(self) -> bytes:
         fields = _FIELDS.pack(
             MAGIC, VERSION, self.kind, self.form, 0, 0, b'', self.start,
-            self.end, self.generation, self.tid, self.oid, self.plain,
-            self.blobs, self.before)
+            self.end, self.generation, self.tid, self.oid, self.time,
+            self.instance, self.plain, self.blobs, self.before)
         return fields + hashlib.sha256(fields).digest()
 
     @property
@@ -109,15 +123,16 @@ def unpack(data: bytes, kinds: tuple[bytes, ...]) -> Head:
     if hashlib.sha256(fields).digest() != found:
         raise Damaged('its head does not fit the sum in it')
     (_, _, kind, form, compression, encryption, zeros, start, end, generation,
-     tid, oid, plain, blobs, before) = _FIELDS.unpack(fields)
+     tid, oid, time, instance, plain, blobs, before) = _FIELDS.unpack(fields)
     if compression or encryption:
         raise Newer('it is compressed or encrypted in a way that this release'
                     ' does not know')
-    if (kind not in KINDS or form not in (WHOLE, MANIFEST) or any(zeros)
+    forms = (ELSEWHERE,) if kind == PACK else (WHOLE, MANIFEST)
+    if (kind not in KINDS or form not in forms or any(zeros)
             or not start <= end < LIMIT):
         raise Damaged('its head says what no backup says')
     if kind not in kinds:
         raise Damaged(f'it is of kind {kind.decode()!r}, and'
                       f' {b"".join(kinds).decode()!r} is expected')
     return Head(kind, form, start, end, plain, generation, tid, oid, blobs,
-                before)
+                before, time, instance)

@@ -3,9 +3,10 @@
     DATABASE/tTIMELINE/begin
     DATABASE/tTIMELINE/log/SEQUENCE
     DATABASE/tTIMELINE/lists/SEQUENCE-SHA256
+    DATABASE/tTIMELINE/bases/SEQUENCE
     DATABASE/tTIMELINE/heartbeat
-    DATABASE/parts/SHA256
     DATABASE/blobs/OID/TID-SHA256
+    DATABASE/parts/KEY/SHA256
 
 Numbers have leading zeros: so the order of names is that of numbers.
 """
@@ -18,7 +19,7 @@ from .head import Damaged
 TIMELINE, SEQUENCE = 6, 12
 
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9._-]{0,99}')
-_SEQUENCE = re.compile(r'[0-9]{%d}' % SEQUENCE)
+_SEQUENCE = re.compile(r'([0-9]{%d})(-[0-9a-f]{64})?' % SEQUENCE)
 
 
 def checked_database(name: str) -> str:
@@ -36,8 +37,12 @@ class Database:
         self.parts = f'{name}/parts'
         self.blobs = f'{name}/blobs'
 
-    def part(self, sum: bytes) -> str:
-        return f'{self.parts}/{sum.hex()}'
+    def part(self, key: str, sum: bytes) -> str:
+        """Of the object of that key: it goes when that goes."""
+        return f'{self.parts_of(key)}/{sum.hex()}'
+
+    def parts_of(self, key: str) -> str:
+        return f'{self.parts}/{key.removeprefix(self.name + "/")}'
 
     def blob(self, oid: bytes, tid: bytes, sum: bytes) -> str:
         return f'{self.blobs}/{oid.hex()}/{tid.hex()}-{sum.hex()}'
@@ -56,17 +61,24 @@ class Timeline:
         self.begin = f'{top}/begin'
         self.heartbeat = f'{top}/heartbeat'
         self.log = f'{top}/log'
-        self._lists = f'{top}/lists'
+        self.lists = f'{top}/lists'
+        self.bases = f'{top}/bases'
 
     def segment(self, sequence: int) -> str:
         return f'{self.log}/{sequence:0{SEQUENCE}d}'
 
     def blob_list(self, sequence: int, sum: bytes) -> str:
-        return f'{self._lists}/{sequence:0{SEQUENCE}d}-{sum.hex()}'
+        return f'{self.lists}/{sequence:0{SEQUENCE}d}-{sum.hex()}'
+
+    def base(self, sequence: int) -> str:
+        """Of the pack of this number."""
+        return f'{self.bases}/{sequence:0{SEQUENCE}d}'
 
     def sequence(self, key: str) -> int:
-        """Of an object of the log."""
-        name = key.removeprefix(self.log + '/')
-        if not _SEQUENCE.fullmatch(name):
+        """Of an object of the log, a base, or a list."""
+        directory, _, name = key.rpartition('/')
+        found = _SEQUENCE.fullmatch(name)
+        if (directory not in (self.log, self.bases, self.lists)
+                or not found or bool(found[2]) != (directory == self.lists)):
             raise Damaged(f'{key} is nothing that a backup puts')
-        return int(name)
+        return int(found[1])

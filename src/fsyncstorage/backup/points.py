@@ -21,13 +21,21 @@ def tid_of(text: str) -> bytes:
         time = datetime.datetime.fromisoformat(re.sub('[zZ]$', '+00:00', text))
         if time.tzinfo is not None:
             time = time.astimezone(_UTC)
-        stamp: bytes = TimeStamp(
-            time.year, time.month, time.day, time.hour, time.minute,
-            time.second + time.microsecond / 1e6).raw()
+        return _tid(time)
     except (ValueError, OverflowError):
         raise ValueError(
             f'{text!r} is neither a time, like 2027-01-31T14:30:00, nor a tid'
             ' of 16 hexadecimal digits') from None
+
+
+def tid_of_time(seconds: float) -> bytes:
+    return _tid(datetime.datetime.fromtimestamp(seconds, _UTC))
+
+
+def _tid(time: datetime.datetime) -> bytes:
+    stamp: bytes = TimeStamp(
+        time.year, time.month, time.day, time.hour, time.minute,
+        time.second + time.microsecond / 1e6).raw()
     return stamp
 
 

@@ -6,13 +6,20 @@ where the file is published and durable.  What is before that never changes,
 and stays what it is in this open file, also when the server is gone.
 
 The size of the file says nothing, and nothing is synced here.
+
+A pack replaces the file, and keeps the old one as `.old`, which has ended.
+The blobs that it leaves out are in the directory of blobs with that ending.
 """
 
 import contextlib
 import os
 import socket
 import stat
+from collections.abc import Iterator
 
+from ZODB.blob import FilesystemHelper
+
+from .. import datafile
 from ..datafile import Descriptor
 from ..format import NotAMap
 from ..format.objectmap import MapReader
@@ -22,14 +29,57 @@ from ..local.handedover import WITHIN
 from ..local.handedover import Refused
 from ..local.handedover import checked_path
 from ..local.handedover import received_descriptors
+from ..pack.naming import OLD
 from ..wire.handover import SUFFIX
+from .head import NO_INSTANCE
 
 
 class Unreachable(Exception):
     """There is nothing to read from now."""
 
 
-class HandedFile:
+class File:
+    """A data file, up to its end; what is before that never changes."""
+
+    def __init__(self, file: Descriptor, blobs: LocalBlobs | None,
+                 old_blobs: str | None) -> None:
+        self._file = file
+        self._blobs = blobs
+        self._old_blobs = old_blobs
+
+    @property
+    def end(self) -> int:
+        return os.fstat(self._file.number).st_size
+
+    @property
+    def has_its_name(self) -> bool:
+        return True
+
+    @property
+    def instance(self) -> bytes:
+        """Of the storage that has it open."""
+        return NO_INSTANCE
+
+    def read(self, length: int, position: int) -> bytes:
+        """As `os.pread`, but all of it."""
+        return read_fully(self._file.number, length, position)
+
+    def open_blob(self, oid: bytes, tid: bytes) -> datafile.DataFile:
+        """FileNotFoundError: there is none."""
+        for path in self._paths(oid, tid):
+            with contextlib.suppress(FileNotFoundError):
+                return datafile.open_existing(path, read_only=True)
+        raise FileNotFoundError
+
+    def _paths(self, oid: bytes, tid: bytes) -> Iterator[str]:
+        """A pack may move it meanwhile, from the first to the second."""
+        if self._blobs is not None and (path := self._blobs.path(oid, tid)):
+            yield path
+        if self._old_blobs is not None:
+            yield FilesystemHelper(self._old_blobs).getBlobFilename(oid, tid)
+
+
+class HandedFile(File):
     """A data file that was handed over, up to what is durable in it."""
 
     def __init__(self, path: str, descriptors: list[Descriptor],
@@ -41,15 +91,32 @@ class HandedFile:
         if not (stat.S_ISREG(self._status.st_mode)
                 and self._map.is_of(self._status) and self.has_its_name):
             raise NotAMap(f'the socket beside {path} belongs to another file')
-        self._blobs = _blobs(blob_dir, marker)
+        super().__init__(self._file, _blobs(blob_dir, marker),
+                         blob_dir and blob_dir + OLD)
+
+    def kept(self) -> File | None:
+        """The file that a pack has replaced by this one, if it is there."""
+        path = self._path + OLD
+        with contextlib.suppress(FileNotFoundError):
+            if not self.is_at(path):
+                file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                return File(file, self._blobs, self._old_blobs)
+        return None
+
+    def is_at(self, path: str) -> bool:
+        return os.path.samestat(os.stat(path), self._status)
 
     @property
     def has_its_name(self) -> bool:
         """Has no other file taken its place, as a pack does?"""
         try:
-            return os.path.samestat(os.stat(self._path), self._status)
+            return self.is_at(self._path)
         except OSError:
             return False
+
+    @property
+    def instance(self) -> bytes:
+        return self._map.instance
 
     @property
     def is_retired(self) -> bool:
@@ -61,16 +128,11 @@ class HandedFile:
         published, durable, _, _ = self._map.marks()
         return min(published, durable)
 
-    def read(self, length: int, position: int) -> bytes:
-        """As `os.pread`, but all of it."""
-        return read_fully(self._file.number, length, position)
-
-    def blob(self, oid: bytes, tid: bytes) -> str | None:
-        """The path of a blob's file, if there is one."""
-        if self._blobs is None:
-            return None
-        found: str | None = self._blobs.path(oid, tid)
-        return found
+    @property
+    def is_behind(self) -> bool:
+        """Is something published, and not durable yet?"""
+        published, durable, _, _ = self._map.marks()
+        return durable < published
 
 
 class DurablePrefix:
@@ -113,6 +175,13 @@ class DurablePrefix:
             return False
         self._socket = found
         return True
+
+    def make_durable(self) -> None:
+        """Let the server sync what is published: under some policies, nobody
+        else does so in time."""
+        if self.file.is_behind:
+            with contextlib.suppress(Unreachable):
+                self._ask()
 
     def check(self) -> None:
         """Unreachable, if nothing more will come of this file: its server has

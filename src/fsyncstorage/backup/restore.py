@@ -3,27 +3,40 @@
 All is read, verified and written under names that end in `.part`; then it is
 synced, and gets its names: first the blobs, then the Data.fs.  So a Data.fs is
 there only when all is there.  Nothing is ever overwritten.
+
+It begins at the last pack before the wanted point whose base is there.  Where
+a pack has none yet, the file is packed here in the same way, and compared with
+what the pack says.
 """
 
 import contextlib
 import os
 import shutil
+import types
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.blob import FilesystemHelper
+from ZODB.POSException import POSKeyError
+from ZODB.serialize import referencesf
 
 from .. import datafile
 from ..format import scan
 from ..format.seal import UnknownVersion
 from ..format.window import Window
+from ..pack import packedblobs
+from ..pack.bulk import Bulk
+from ..pack.plan import Job
+from ..pack.plan import NothingToDo
+from ..pack.progress import PackWatch
 from . import content
 from . import points
 from .ahead import read_ahead
 from .bodies import ListedBlob
 from .head import END
+from .head import PACK
 from .head import Damaged
 from .head import Head
 from .timeline import IN_LOG
@@ -111,22 +124,94 @@ class _Restore:
                         self._size_of_blobs, self._missing)
 
     def _segments(self) -> Iterator[tuple[Head, int, str]]:
-        """Each of them, when its bytes are in the file."""
+        """Each of them, and the base, when its bytes are in the file."""
         history = self._history
-        chain = Chain(history)
+        first = history.start(self._target)
+        chain = Chain(history, first)
         for (sequence, entry), data in read_ahead(
-                history.entries(), lambda item: item[1].size,
+                history.entries(first), lambda item: item[1].size,
                 lambda item: content.got(history.store, item[1].key)):
             head, pieces = content.opened(
                 history.store, history.database, entry.key, data, IN_LOG)
             chain.add(head, sequence, entry.key)
             if head.kind == END:
                 continue
+            if head.kind == PACK:
+                self._refuse_what_is_lost(head, sequence == first)
+                if sequence != first:
+                    self._pack_again(head, entry.key)
+                    continue
+                head, pieces = history.base(sequence, head)
             at = head.start
             for piece in pieces:
                 self._file.write_at(piece, at)
                 at += len(piece)
             yield head, sequence, entry.key
+
+    def _refuse_what_is_lost(self, pack: Head, is_first: bool) -> None:
+        if self._target is None:
+            return
+        if is_first and self._target < pack.tid:
+            raise NotRestored(f'what is older than {points.named(pack.tid)}'
+                              ' was removed from this timeline')
+        if pack.tid < self._target < pack.time:
+            raise NotRestored(
+                f'what was between {points.named(pack.tid)} and'
+                f' {points.named(pack.time)} was packed before it was shipped:'
+                f' --to {pack.tid.hex()} or {pack.time.hex()}')
+
+    # A pack without a base
+
+    def _pack_again(self, pack: Head, key: str) -> None:
+        """Let the packed file take the place of what is before the pack."""
+        for collects_garbage in True, False:
+            if self._is_packed_again(pack, collects_garbage):
+                self._end = pack.end
+                return
+        raise Damaged(
+            f'{key}: the base behind this pack is not there yet, and to pack'
+            ' the file here makes another one')
+
+    def _is_packed_again(self, pack: Head, collects_garbage: bool) -> bool:
+        bulk = Bulk(
+            self._part, self._blob_dir and self._blob_dir + PART_OF,
+            datafile.open_existing(self._part, read_only=True),
+            lambda: self._end, PackWatch(self._part, lambda: None))
+        try:
+            copier = bulk.copied(
+                Job(pack.time, self._end, collects_garbage), referencesf,
+                own_process=False)
+            bulk.copy_rest(copier, self._end)
+            copier.flush()
+            number = bulk.new.fileno()
+
+            def read(at: int, length: int) -> bytes:
+                return os.pread(number, length, at)
+
+            if (bulk.new.size() != pack.end
+                    or content.sum_of(read, pack.end) != pack.plain):
+                return False
+            for at in range(0, pack.end, content.PART):
+                self._file.write_at(
+                    read(at, min(content.PART, pack.end - at)), at)
+            self._file.truncate(pack.end)
+            if bulk.removed is not None:
+                self._remove_blobs(bulk.removed)
+            return True
+        except (NothingToDo, POSKeyError, ValueError, scan.Damage):
+            return False
+        finally:
+            bulk.leave_nothing()
+            bulk.close()
+
+    def _remove_blobs(self, listed: datafile.DataFile) -> None:
+        """Those that the pack leaves out."""
+        with listed.reader() as lines:
+            for path in packedblobs.paths(
+                    types.SimpleNamespace(fshelper=self._blobs), lines):
+                self._count -= 1
+                self._size_of_blobs -= os.stat(path).st_size
+                os.remove(path)
 
     def _walk(self, head: Head, key: str) -> None:
         """Verify the transactions of a segment, up to the target."""

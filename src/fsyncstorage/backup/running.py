@@ -29,6 +29,8 @@ def once(uploader: Uploader) -> None:
     """Ship what is durable now; any error is raised."""
     uploader.start()
     uploader.ship()
+    while uploader.put_more_of_base():
+        uploader.ship()
     uploader.beat()
 
 
@@ -43,6 +45,7 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
                 logger.info('%s: goes on at position %d', uploader,
                             uploader.tip.position)
             uploader.ship()
+            is_busy = uploader.put_more_of_base()
             if time.monotonic() >= next_beat:
                 uploader.beat()
                 next_beat = time.monotonic() + BEAT
@@ -53,9 +56,9 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
             trouble = type(error)
             # To ask for a server costs nothing; it may be back at once.
             pause = (PERIOD if isinstance(error, Unreachable)
-                     else min(2 * pause, LONGEST_PERIOD))
+                     else min(2 * max(pause, PERIOD), LONGEST_PERIOD))
         else:
             if trouble is not None:
                 logger.info('%s: it works again', uploader)
-            trouble, pause = None, PERIOD
+            trouble, pause = None, 0.0 if is_busy else PERIOD
         stop.wait(pause)

@@ -6,6 +6,10 @@ shipped, and not when it is needed.
 
 from typing import NamedTuple
 
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
 from ..format import scan
 from ..format.classes import FRONT_OF_BLOB
 from ..format.classes import is_of_blob
@@ -20,6 +24,15 @@ MAGICS = b'FS21', b'FS30'
 
 class NotShipped(Exception):
     """The file is damaged, here; one line."""
+
+
+class Packed(NamedTuple):
+    """What a pack has made of all that is before a tip."""
+
+    #: Where that ends in the new file.
+    end: int
+    #: A tid: what is later was not packed.
+    time: bytes
 
 
 class Segment(NamedTuple):
@@ -64,6 +77,32 @@ def next_segment(window: Window, tip: Tip) -> Segment | None:
     if tid == tip.tid:
         return None
     return Segment(tip.position, at, tid, oid, blobs, perhaps)
+
+
+def packed(window: Window, tip: Tip, is_surely: bool) -> Packed | None:
+    """None: the transaction before the tip is not in the file, which has
+    another history then; unless it is *surely* the same one: then it was
+    packed away.
+
+    Only headers are read, since what was committed waits for this."""
+    found, end, time, last_packed = z64, scan.FIRST, tip.tid, z64
+    at, headers = scan.FIRST, window.scout()
+    while at < window.end:
+        tid, length, status, *_ = scan.unpack_header(
+            *headers.cover(at, scan.HEADER))
+        at += length + 8
+        if status == b'p':
+            last_packed = tid
+        else:
+            time = min(time, p64(u64(tid) - 1))
+        if tid <= tip.tid:
+            found, end = tid, at
+        elif status != b'p':
+            break
+    if not is_surely and found != tip.tid:
+        return None
+    # A later time: what was packed has also what was never shipped before.
+    return Packed(end, max(time, last_packed))
 
 
 def _front(window: Window, record: scan.Record) -> bytes:

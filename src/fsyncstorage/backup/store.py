@@ -72,3 +72,11 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove an object; it may be gone already."""
+
+
+def is_there(store: Store, key: str) -> bool:
+    try:
+        store.front(key, 1)
+    except Missing:
+        return False
+    return True

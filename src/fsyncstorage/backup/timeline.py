@@ -5,9 +5,17 @@ head has the sum of the head before it, and a segment begins where the one
 before it ends.  A timeline that is not the first has a parent: what is before
 its first number is the parent's, and its `begin` continues the parent's chain.
 
+A pack of the file begins a *generation*.  It stands in the log, and says which
+bytes it has made of all before it: so many, with this sum.  The segments
+behind it are of the new file.  These bytes are the *base* of the generation,
+which is put later.  Reading may begin at a pack that has one; it must, where
+all before it was removed.
+
 The `Tip` of the chain says what the next head has to say.
 """
 
+import bisect
+import contextlib
 import hashlib
 import secrets
 import time
@@ -22,27 +30,32 @@ from . import bodies
 from . import content
 from . import head as heads
 from .bodies import ListedBlob
+from .head import BASE
 from .head import BEGIN
 from .head import BLOB
 from .head import END
 from .head import HEARTBEAT
 from .head import LIST
+from .head import PACK
 from .head import SEGMENT
 from .head import Damaged
 from .head import Head
 from .layout import Database
 from .layout import Timeline
 from .store import Entry
+from .store import Exists
 from .store import Missing
 from .store import Store
 from .store import TooLarge
+from .store import is_there
 
 #: Kinds of what is in a log.
-IN_LOG = SEGMENT, END
+IN_LOG = SEGMENT, PACK, END
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     'identity': str, 'created': (int, float), 'why': str,
-    'parent': int, 'sequence': int, 'position': int, 'tid': str, 'oid': str}
+    'parent': int, 'sequence': int, 'position': int, 'tid': str, 'oid': str,
+    'generation': int}
 _OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
     'sequence': int, 'position': int, 'tid': str, 'time': (int, float)}
 #: In the place of a parent's number.
@@ -65,26 +78,33 @@ class Tip(NamedTuple):
     #: The last tid, and the largest oid, of all segments up to here.
     tid: bytes
     oid: bytes
+    #: How many packs are before it.
+    generation: int = 0
 
     def behind(self, head: Head, key: str) -> 'Tip':
         """The tip behind this head, which must be the next one."""
-        if head.generation:
-            raise heads.Newer(f'{key}: it was put after a pack, and this'
-                              ' release reads no packs')
         if head.before != self.sum:
             raise Damaged(f'{key}: it does not continue the object before it')
         if head.kind == END:
             return self._replace(sequence=self.sequence + 1, sum=head.sum)
-        if (head.start != self.position or head.tid <= self.tid
-                or head.oid < self.oid):
-            raise Damaged(f'{key}: it does not begin where the segment before'
+        goes_on = (
+            (head.generation, head.tid) == (self.generation + 1, self.tid)
+            if head.kind == PACK else head.generation == self.generation
+            and head.start == self.position and head.tid > self.tid)
+        if not goes_on or head.oid < self.oid:
+            raise Damaged(f'{key}: it does not begin where the object before'
                           ' it ends')
         return tip_behind(head, self.sequence)
 
 
 def tip_behind(head: Head, sequence: int) -> Tip:
-    """The tip behind a segment of this number, which is believed."""
-    return Tip(sequence + 1, head.end, head.sum, head.tid, head.oid)
+    """The tip behind a segment, or a pack, of this number, which is believed.
+    """
+    return Tip(sequence + 1, head.end, head.sum, head.tid, head.oid,
+               head.generation)
+
+
+START = Tip(0, 0, heads.NO_SUM, z64, z64)
 
 
 class Begin(NamedTuple):
@@ -101,15 +121,15 @@ class Begin(NamedTuple):
 
 
 def begin(store: Store, database: Database, number: int, why: str,
-          fork: Tip | None = None) -> bytes:
+          at: Tip = START, parent: int = _NO_PARENT) -> bytes:
     """Put the `begin` of a timeline, and return its bytes; Exists.
 
-    `fork`: where it leaves its parent, which is the timeline before it."""
-    at = fork or Tip(0, 0, heads.NO_SUM, z64, z64)
+    `at`: where it leaves its parent."""
     body = bodies.document({
         'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
-        'parent': number - 1 if fork else _NO_PARENT, 'sequence': at.sequence,
-        'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex()})
+        'parent': parent, 'sequence': at.sequence,
+        'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex(),
+        'generation': at.generation})
     data = head_of(BEGIN, body, before=at.sum).pack() + body
     store.create(database.timeline(number).begin, data)
     return data
@@ -127,8 +147,8 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     try:
         found = bodies.read_document(content.whole(pieces), _FIELDS)
         tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
-        parent, starts = found['parent'], (
-            found['sequence'], found['position'])
+        parent, starts = found['parent'], [
+            found[name] for name in ('sequence', 'position', 'generation')]
         if (not _NO_PARENT <= parent < number
                 or not all(0 <= start < heads.LIMIT for start in starts)
                 or parent == _NO_PARENT and any(starts)):
@@ -136,24 +156,17 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None
     return Begin(
-        names, Tip(found['sequence'], found['position'], head.sum, tid, oid),
+        names, Tip(found['sequence'], found['position'], head.sum, tid, oid,
+                   found['generation']),
         head.before, parent, found['created'], found['why'])
 
 
 def newest(store: Store, database: Database) -> int:
     """The number of the newest timeline; 0: there is none."""
     number = 0
-    while _is_there(store, database.timeline(number + 1).begin):
+    while is_there(store, database.timeline(number + 1).begin):
         number += 1
     return number
-
-
-def _is_there(store: Store, key: str) -> bool:
-    try:
-        store.front(key, 1)
-    except Missing:
-        return False
-    return True
 
 
 def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
@@ -183,17 +196,21 @@ class History:
     def names(self) -> Timeline:
         return self.begins[-1].names
 
-    def entries(self, tell: Callable[[Damaged], object] | None = None
+    def entries(self, first: int = 0,
+                tell: Callable[[Damaged], object] | None = None
                 ) -> Iterator[tuple[int, Entry]]:
-        """All objects of the log, with their numbers.
+        """All objects of the log from a number on, with their numbers.
 
         What is missing, or is no object of a log, is an error; with `tell`,
         that is called, and the others follow."""
         tell = tell or _raised
-        for begin, child in zip(self.begins, [*self.begins[1:], None]):
-            expected = begin.tip.sequence
-            stop = None if child is None else child.tip.sequence
-            for entry in self.store.list(begin.names.log):
+        for begin, stop in self.stretches():
+            expected = max(begin.tip.sequence, first)
+            if stop is not None and expected >= stop:
+                continue
+            for entry in self.store.list(
+                    begin.names.log, begin.names.segment(expected - 1)
+                    if expected else ''):
                 try:
                     sequence = begin.names.sequence(entry.key)
                 except Damaged as error:
@@ -208,12 +225,102 @@ class History:
             if stop not in (None, expected):
                 tell(_gap(begin.names, expected, stop))
 
+    def stretches(self) -> Iterator[tuple[Begin, int | None]]:
+        """Each timeline, with the number from which on its child goes on."""
+        for begin, child in zip(self.begins, [*self.begins[1:], None]):
+            yield begin, None if child is None else child.tip.sequence
+
     def last(self) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
         last = None
-        for last in self.entries():
+        for last in self.entries([self.first(), *self.bases()][-1]):
             pass
         return last
+
+    def reached(self) -> tuple[Tip, Head | None]:
+        """The tip behind the last object, which is believed, and its head."""
+        found, tip = self.last(), self.begins[-1].tip
+        if found is None:
+            return tip, None
+        head = self.head(found[0])
+        return (tip_behind(head, found[0]) if found[0] >= tip.sequence else tip
+                ), head
+
+    def end(self) -> None:
+        """Put the end behind the last object: whoever writes stops."""
+        body = bodies.document({})
+        while True:
+            tip, last = self.reached()
+            if last is not None and last.kind == END:
+                return
+            # Exists: it was not the last one.
+            with contextlib.suppress(Exists):
+                self.store.create(
+                    self.names.segment(tip.sequence),
+                    head_of(END, body, tip.sum).pack() + body)
+
+    # Generations
+
+    def bases(self) -> dict[int, Entry]:
+        """Those that are there, by the numbers of their packs."""
+        return {
+            sequence: entry for begin in self.begins
+            for entry in self.store.list(begin.names.bases)
+            if self.names_of(sequence := begin.names.sequence(entry.key))
+            is begin.names}
+
+    def first(self) -> int:
+        """The number of the first object of the log: 0; or, if what is before
+        it was removed, that of a pack with a base, or of the end."""
+        first, _ = next(self.entries(tell=lambda error: None), (0, None))
+        was_removed = first and (
+            first in self.bases() or self.head(first).kind == END)
+        return first if was_removed else 0
+
+    def start(self, target: bytes | None = None) -> int:
+        """The number of the object with which reading up to this tid begins:
+        of a pack with a base, if there is one before."""
+        for sequence in reversed(self.bases()):
+            if target is None or self.head(sequence).tid < target:
+                return sequence
+        return self.first()
+
+    def pack(self, generation: int, before: int) -> tuple[int, Head]:
+        """The pack that has begun this generation, and its number; the object
+        before the number `before` is of that generation, too."""
+        numbers = range(self.first(), before)
+        found = numbers[bisect.bisect_left(
+            numbers, generation, key=lambda each: self.head(each).generation)]
+        return found, self.head(found)
+
+    def packs(self) -> list[tuple[int, Head]]:
+        """All that have begun a generation of which something is there."""
+        first, last = self.first(), self.last()
+        if last is None:
+            return []
+        before = last[0] + (self.head(last[0]).kind != END)
+        generations = (self.head(each).generation
+                       for each in (first, before - 1))
+        return [self.pack(each, before) for each in range(
+            max(next(generations), 1), next(generations) + 1)]
+
+    def head(self, sequence: int) -> Head:
+        """Of an object of the log."""
+        key = self.names_of(sequence).segment(sequence)
+        try:
+            return heads.unpack(self.store.front(key, heads.SIZE), IN_LOG)
+        except (Damaged, Missing) as error:
+            raise Damaged(f'{key}: {error}') from None
+
+    def base(self, sequence: int, pack: Head
+             ) -> tuple[Head, Iterator[bytes]]:
+        """The base of a pack."""
+        key = self.names_of(sequence).base(sequence)
+        head, pieces = content.get(self.store, self.database, key, (BASE,))
+        refuse_another_base(head, pack, key)
+        return head, pieces
+
+    # Blobs
 
     def blob_list(self, sequence: int, segment: Head) -> list[ListedBlob]:
         """The blobs that a segment names."""
@@ -240,6 +347,11 @@ class History:
                     if begin.tip.sequence <= sequence)
 
 
+def refuse_another_base(base: Head, pack: Head, key: str) -> None:
+    if (base.before, base.plain) != (pack.sum, pack.plain):
+        raise Damaged(f'{key}: it is another base than its pack says')
+
+
 def _raised(error: Damaged) -> None:
     raise error
 
@@ -252,15 +364,21 @@ def _gap(names: Timeline, first: int, behind: int) -> Gap:
 
 
 class Chain:
-    """Follows the heads of a history, from its begin on; Damaged where one
-    does not continue it."""
+    """Follows the heads of a history, from its begin on, or from a pack that
+    has a base; Damaged where one does not continue it."""
 
-    def __init__(self, history: History) -> None:
-        first, *self._forks = history.begins
-        self.tip = first.tip
+    def __init__(self, history: History, first: int = 0) -> None:
+        root, *self._forks = history.begins
+        self._first = first
+        self.tip = root.tip
         self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:
+        if sequence == self._first and head.kind == PACK:
+            self._forks = [each for each in self._forks
+                           if each.tip.sequence > sequence]
+            self.tip = tip_behind(head, sequence)
+            return
         self._enter(sequence, key)
         if self._has_ended:
             raise Damaged(f'{key}: it is behind the end of its timeline')

@@ -10,42 +10,41 @@ docs/internals/backup.rst says in which order things are put, and why.
 """
 
 import contextlib
-import hashlib
 import logging
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
-from .. import datafile
 from ..format.window import Window
+from . import base
 from . import bodies
 from . import content
 from . import head as heads
+from . import points
 from . import timeline
 from .ahead import read_ahead
+from .blobs import Blobs
 from .bodies import ListedBlob
-from .head import BLOB
 from .head import END
 from .head import HEARTBEAT
-from .head import LIST
+from .head import PACK
 from .head import SEGMENT
 from .head import Damaged
 from .head import Head
 from .layout import Database
 from .prefix import DurablePrefix
+from .prefix import File
+from .prefix import HandedFile
 from .prefix import Unreachable
-from .prefix import read_fully
 from .segment import Segment
 from .segment import next_segment
+from .segment import packed
 from .store import Exists
-from .store import Missing
 from .store import Store
+from .store import is_there
 from .timeline import History
+from .timeline import Tip
 
 logger = logging.getLogger(__name__)
-
-#: Blobs on their way at a time.
-AT_ONCE = 4
 
 
 class Stopped(Exception):
@@ -62,6 +61,11 @@ class Uploader:
         self._database = database
         self._prefix = prefix
         self._new_timeline = new_timeline
+        #: The file that has what was shipped; None: that has to be compared.
+        self._file: HandedFile | None = None
+        #: Puts the base of this generation, step by step.
+        self._base: Iterator[object] = iter(())
+        self._base_of = 0
         #: How many blobs were missing when they should be shipped.
         self.missing = 0
 
@@ -75,22 +79,17 @@ class Uploader:
         self._prefix.refresh()
         number = timeline.newest(self._store, self._database)
         if not number or self._new_timeline is not None:
-            fork = self._fork(number) if number else None
+            fork = self._fork(number) if number else (timeline.START, 0)
             number += 1
             # Exists: another uploader begins it, too.  Bytes will settle it.
             with contextlib.suppress(Exists):
                 timeline.begin(self._store, self._database, number,
-                               self._new_timeline or 'the first', fork)
+                               self._new_timeline or 'the first', *fork)
             self._new_timeline = None
         self._history = History(self._store, self._database, number)
         self._names = self._history.names
         self._probe()
-        self._last = self._read_last()
-        self.tip = self._history.begins[-1].tip
-        if self._last and self._last[0] >= self.tip.sequence:
-            sequence, head = self._last
-            self.tip = timeline.tip_behind(head, sequence)
-        self._agree()
+        self._resume()
 
     def _probe(self) -> None:
         """Refuse a store that overwrites: nothing would keep two writers
@@ -103,119 +102,99 @@ class Uploader:
         raise Stopped(f'{self._store.name} has no create-only puts, so nothing'
                       ' would keep a second writer out')
 
-    def _read_last(self) -> tuple[int, Head] | None:
-        """The last segment, with its number."""
-        found = self._history.last()
-        if found is None:
-            return None
-        sequence, entry = found
-        head = self._head(entry.key)
-        if head.kind == END:
-            raise self._ended(entry.key)
-        return sequence, head
-
-    def _fork(self, number: int) -> timeline.Tip | None:
-        """Behind the last segment up to which the file has the same bytes.
-        None: it has not even those of the first one."""
+    def _fork(self, number: int) -> tuple[Tip, int]:
+        """The tip up to which the file has the same bytes as a timeline, and
+        whose that is."""
         history = History(self._store, self._database, number)
-        chain, fork = timeline.Chain(history), None
-        for (sequence, entry), head in read_ahead(
-                history.entries(), lambda item: heads.SIZE,
-                lambda item: self._head(item[1].key)):
-            chain.add(head, sequence, entry.key)
-            if head.kind == END or not self._has(head):
-                break
-            fork = chain.tip
-        return fork
+        (fork, parent), is_equal = (timeline.START, 0), True
+        for (sequence, _), head in read_ahead(
+                history.entries(history.first()), lambda item: heads.SIZE,
+                lambda item: history.head(item[0])):
+            # What is equal behind a difference is not the file's own history;
+            # but a pack is all of it.
+            is_equal = ((is_equal or head.kind == PACK)
+                        and _has(self._prefix.file, head))
+            if is_equal:
+                fork = timeline.tip_behind(head, sequence)
+                parent = history.names_of(sequence).number
+        return fork, parent
 
     # The fence
 
-    def _has(self, head: Head) -> bool:
-        """Are the bytes of this segment in the file, and durable?"""
-        file = self._prefix.file
-        return head.end <= file.end and head.plain == content.sum_of(
-            lambda at, length: file.read(length, head.start + at), head.length)
-
-    def _agree(self) -> None:
-        """Stopped, unless the file has what was shipped last."""
-        self._prefix.refresh()
-        if self._last and not self._has(self._last[1]):
-            raise Stopped(
-                f'{self._prefix.path} is not the file that was shipped up to'
-                f' its position {self._last[1].end:,}: it was packed, cut back'
-                ' or restored, or one of the two is a copy. If this is the'
-                ' file to go on with: run --new-timeline')
-
-    def _settle(self) -> None:
-        """Where the next object is there already: go on behind it, or stop."""
-        sequence = self.tip.sequence
-        key = self._names.segment(sequence)
-        head = self._head(key)
-        if head.kind == END:
-            raise self._ended(key)
+    def _resume(self) -> None:
+        """Go on behind the last object of the log, or stop."""
+        self._file = None  # a store may fail at any line
         try:
-            tip = self.tip.behind(head, key)
+            tip, last = self._history.reached()
         except Damaged as error:
-            raise Stopped(f'another writer has put {error}') from None
-        self._last, self.tip = (sequence, head), tip
+            raise Stopped(str(error)) from None
+        if last is not None and last.kind == END:
+            raise Stopped(f'{self._names.log} has ended: another site has'
+                          ' taken over')
+        self.tip, self._last = tip, last
         self._agree()
 
-    def _head(self, key: str) -> Head:
-        front = self._store.front(key, heads.SIZE)
-        try:
-            return heads.unpack(front, timeline.IN_LOG)
-        except Damaged as error:
-            raise Stopped(f'{key}: {error}') from None
-
-    @staticmethod
-    def _ended(key: str) -> Stopped:
-        return Stopped(f'{key} ends the timeline: another site has taken over')
+    def _agree(self) -> None:
+        """Go on with the file that is handed over; Stopped, if it has not what
+        was shipped last, and no pack has made it of that."""
+        self._prefix.refresh()
+        file, generation = self._prefix.file, self.tip.generation
+        if self._last and not _has(file, self._last):
+            kept = file.kept()
+            if kept is not None and _has(kept, self._last):
+                self._ship_from(kept)
+            if self.tip.generation == generation:
+                self._begin_generation(file)
+        self._file = file
 
     # Segments
 
     def ship(self) -> bool:
         """Ship what is durable now; was there anything?"""
-        if self._prefix.refresh():
+        before = self.tip
+        if self._prefix.refresh() or self._file is not self._prefix.file:
             self._agree()
-        end, before = self._prefix.file.end, self.tip
-        while segment := next_segment(
-                Window(self._prefix.file.read, end), self.tip):
-            self._ship(segment)
+        self._prefix.make_durable()
+        self._ship_from(self._prefix.file)
         return self.tip != before
 
-    def _ship(self, segment: Segment) -> None:
-        file, sequence = self._prefix.file, self.tip.sequence
+    def _ship_from(self, file: File) -> None:
+        """All of this generation that the file has."""
+        generation = self.tip.generation
+        end = file.end
+        while self.tip.generation == generation and (segment := next_segment(
+                Window(file.read, end), self.tip)):
+            self._ship_segment(file, segment)
+
+    def _ship_segment(self, file: File, segment: Segment) -> None:
+        sequence = self.tip.sequence
         key = self._names.segment(sequence)
-        blobs = self._sums(segment)
 
         def read(at: int, length: int) -> bytes:
             return file.read(length, segment.start + at)
 
         head = Head(
             SEGMENT, heads.WHOLE, segment.start, segment.end,
-            content.sum_of(read, segment.end - segment.start), tid=segment.tid,
-            oid=segment.oid, before=self.tip.sum)
-        if blobs:
-            head = head._replace(blobs=self._put_blobs(blobs))
+            content.sum_of(read, segment.end - segment.start),
+            self.tip.generation, segment.tid, segment.oid,
+            before=self.tip.sum, instance=file.instance)
+        if segment.blobs or segment.perhaps:
+            blobs = Blobs(self._store, self._names, file)
+            listed = blobs.summed(segment.blobs, segment.perhaps)
+            self._note_missing(file, listed)
+            if listed:
+                head = head._replace(blobs=blobs.put(sequence, listed))
         try:
             head = content.put(
                 self._store, self._database, key, head, read)
         except Exists:
-            self._settle()
+            self._resume()
         else:
-            self._last = sequence, head
-            self.tip = self.tip.behind(head, key)
+            self._last, self.tip = head, self.tip.behind(head, key)
 
-    # Blobs
-
-    def _sums(self, segment: Segment) -> list[ListedBlob]:
-        """Those that the segment names, with their sums."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = [*pool.map(self._summed, segment.blobs)]
-            found += [blob for blob in pool.map(self._summed, segment.perhaps)
-                      if blob.size is not None]
-        missing = [blob for blob in found if blob.size is None]
-        if missing and not self._prefix.file.has_its_name:
+    def _note_missing(self, file: File, blobs: list[ListedBlob]) -> None:
+        missing = [blob for blob in blobs if blob.size is None]
+        if missing and not file.has_its_name:
             raise Unreachable('a pack has replaced the file, and may have'
                               ' removed these blobs')
         if missing:
@@ -224,52 +203,52 @@ class Uploader:
                 '%s: %d blobs are missing, and so they are in the backup; the'
                 ' first is of oid %s and tid %s', self._prefix.path,
                 len(missing), missing[0].oid.hex(), missing[0].tid.hex())
-        return found
 
-    def _summed(self, name: tuple[bytes, bytes]) -> ListedBlob:
+    # Generations
+
+    def _begin_generation(self, file: HandedFile) -> None:
+        """The file was packed: say what that has made of all up to the tip."""
+        assert self._last is not None
+        found = packed(Window(file.read, file.end), self.tip,
+                       self._last.instance == file.instance)
+        if found is None:
+            raise Stopped(
+                f'{self._prefix.path} is not the file that was shipped up to'
+                f' its position {self.tip.position:,}: it was cut back or'
+                ' restored, or one of the two is a copy. If this is the file'
+                ' to go on with: run --new-timeline')
+        tip = self.tip
+        key = self._names.segment(tip.sequence)
+        head = Head(
+            PACK, heads.ELSEWHERE, 0, found.end, content.sum_of(
+                lambda at, length: file.read(length, at), found.end),
+            tip.generation + 1, tip.tid, tip.oid, before=tip.sum,
+            time=found.time, instance=file.instance)
         try:
-            with self._read_blob(*name) as (size, read):
-                return ListedBlob(*name, size, content.sum_of(read, size))
-        except FileNotFoundError:
-            return ListedBlob(*name, None)
+            self._store.create(key, head.pack())
+        except Exists:
+            self._resume()
+        else:
+            self._last, self.tip = head, tip.behind(head, key)
+        if found.time > tip.tid:
+            logger.warning(
+                '%s: it was packed up to %s, and before that it was shipped up'
+                ' to %s: what was between is lost', self._prefix.path,
+                points.named(found.time), points.named(tip.tid))
 
-    @contextlib.contextmanager
-    def _read_blob(self, oid: bytes, tid: bytes) -> Iterator[
-            tuple[int, content.Read]]:
-        """The size of a blob, and what reads it."""
-        path = self._prefix.file.blob(oid, tid)
-        if path is None:
-            raise FileNotFoundError
-        with datafile.open_existing(path, read_only=True) as file:
-            number = file.fileno()
-            yield file.size(), lambda at, length: read_fully(
-                number, length, at)
-
-    def _put_blobs(self, blobs: list[ListedBlob]) -> bytes:
-        """First the list, which claims them; return its sum."""
-        body = bodies.blob_list(blobs)
-        sum = hashlib.sha256(body).digest()
-        with contextlib.suppress(Exists):
-            content.put(
-                self._store, self._database,
-                self._names.blob_list(self.tip.sequence, sum),
-                Head(LIST, heads.WHOLE, 0, len(body), sum),
-                content.of_bytes(body))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in pool.map(self._put_blob, blobs):
-                pass
-        return sum
-
-    def _put_blob(self, blob: ListedBlob) -> None:
-        if blob.size is None:
-            return
-        with self._read_blob(blob.oid, blob.tid) as (_, read), \
-                contextlib.suppress(Exists):
-            content.put(
-                self._store, self._database,
-                self._database.blob(blob.oid, blob.tid, blob.sum),
-                Head(BLOB, heads.WHOLE, 0, blob.size, blob.sum, tid=blob.tid,
-                     oid=blob.oid), read)
+    def put_more_of_base(self) -> bool:
+        """A step of the base of this generation; was there anything?"""
+        try:
+            if self._base_of != self.tip.generation:
+                self._base = base.put(
+                    self._history, self._prefix.file, self.tip)
+                self._base_of = self.tip.generation
+            return next(self._base, None) is not None
+        except Exists:  # another uploader has put it
+            return True
+        except BaseException:
+            self._base_of = 0  # it begins anew
+            raise
 
     # The heartbeat
 
@@ -277,9 +256,10 @@ class Uploader:
         """Say that this uploader is there, and the server, too; Stopped, if
         another uploader is ahead."""
         self._prefix.check()
-        with contextlib.suppress(Missing):
-            while True:
-                self._settle()
+        if self._prefix.refresh() or self._file is not self._prefix.file:
+            self._agree()
+        if is_there(self._store, self._names.segment(self.tip.sequence)):
+            self._resume()
         self._refuse_a_later_one()
         body = bodies.document({
             'sequence': self.tip.sequence, 'position': self.tip.position,
@@ -295,3 +275,9 @@ class Uploader:
                 f'{self._names.heartbeat} tells of {found["sequence"]:,}'
                 f' objects in the log, and {self.tip.sequence:,} are there:'
                 ' the store has lost some')
+
+
+def _has(file: File, head: Head) -> bool:
+    """Are the bytes of this segment, or of this pack, in the file?"""
+    return head.end <= file.end and head.plain == content.sum_of(
+        lambda at, length: file.read(length, head.start + at), head.length)

@@ -1,8 +1,9 @@
 """Is all of a timeline in the store, and is it what was shipped?
 
-All heads are read, and the chain is followed; the sizes of objects and parts
-are compared with what names them.  A *deep* verification reads every byte, and
-compares it with its sum.
+All heads are read, and the chain is followed from its begin, or, where that
+was removed, from the oldest base; the sizes of objects and parts are compared
+with what names them.  A *deep* verification reads every byte, and compares it
+with its sum.
 
 What is wrong is noted, and the rest is verified all the same.
 """
@@ -18,7 +19,9 @@ from . import head as heads
 from . import timeline
 from .ahead import read_ahead
 from .bodies import ListedBlob
+from .head import BASE
 from .head import END
+from .head import PACK
 from .head import Damaged
 from .head import Head
 from .store import Entry
@@ -36,7 +39,10 @@ class Found:
     size_of_blobs: int = 0
     #: Blobs that were missing already when they should be shipped.
     missing: int = 0
-    #: Of the first and the last segment.
+    packs: int = 0
+    #: Those with a base.
+    bases: int = 0
+    #: Of the first segment or base, and of the last one.
     first: bytes | None = None
     last: bytes | None = None
     has_ended: bool = False
@@ -45,9 +51,12 @@ class Found:
 
 
 def verify(history: History, is_deep: bool = False,
-           tell: Callable[[int], object] = lambda position: None) -> Found:
-    """`tell` is called with the position that is reached."""
-    made = _Verification(history, is_deep)
+           tell: Callable[[int], object] = lambda position: None,
+           first: int | None = None) -> Found:
+    """`tell` is called with the position that is reached; `first` is the
+    number of the object to begin with."""
+    made = _Verification(
+        history, is_deep, history.first() if first is None else first)
     for position in made.run():
         tell(position)
     return made.found
@@ -55,8 +64,9 @@ def verify(history: History, is_deep: bool = False,
 
 class _Verification:
 
-    def __init__(self, history: History, is_deep: bool) -> None:
+    def __init__(self, history: History, is_deep: bool, first: int) -> None:
         self._history = history
+        self._first = first
         self._is_deep = is_deep
         self.found = Found()
         store, database = history.store, history.database
@@ -68,9 +78,11 @@ class _Verification:
 
     def run(self) -> Iterator[int]:
         """Verify all; yield positions that are reached."""
-        chain = Chain(self._history)
+        history, first = self._history, self._first
+        bases = history.bases()
+        chain = Chain(history, first)
         for (sequence, entry), head in read_ahead(
-                self._history.entries(self._note), self._size, self._head):
+                history.entries(first, self._note), self._size, self._head):
             if isinstance(head, Damaged):
                 self._note(head)
                 continue
@@ -83,6 +95,11 @@ class _Verification:
                 chain.go_on_behind(head, sequence)
             if head.kind == END:
                 self.found.has_ended = True
+                continue
+            if head.kind == PACK:
+                self.found.packs += 1
+                if sequence in bases:
+                    self._verify_base(sequence, head, bases[sequence])
                 continue
             self._add(head)
             if head.has_blobs:
@@ -101,6 +118,19 @@ class _Verification:
         found.size += head.length
         found.first = found.first or head.tid
         found.last = head.tid
+
+    def _verify_base(self, sequence: int, pack: Head, entry: Entry) -> None:
+        try:
+            base = self._verified(entry.key, entry.size, (BASE,))
+            timeline.refuse_another_base(base, pack, entry.key)
+        except Damaged as error:
+            self._note(error)
+            return
+        self.found.bases += 1
+        self.found.first = self.found.first or pack.tid
+        self.found.last = pack.tid
+        if base.has_blobs:
+            self._verify_blobs(sequence, base)
 
     # In threads
 
@@ -136,20 +166,22 @@ class _Verification:
             head = heads.unpack(
                 store.front(key, heads.SIZE) if size else b'', kinds)
             if head.form == heads.MANIFEST:
-                self._verify_parts(content.got(store, key), head)
-            elif size != heads.SIZE + head.length:
+                self._verify_parts(key, head)
+            elif size != heads.SIZE + head.body:
                 raise Damaged(f'it has {size:,} bytes, and its head says'
-                              f' {heads.SIZE + head.length:,}')
+                              f' {heads.SIZE + head.body:,}')
         except Damaged as error:
             raise Damaged(f'{key}: {error}') from None
         return head
 
-    def _verify_parts(self, data: bytes, head: Head) -> None:
+    def _verify_parts(self, key: str, head: Head) -> None:
+        history = self._history
         for part in bodies.read_manifest(
-                data[heads.SIZE:], head.length, content.PART):
-            key = self._history.database.part(part.sum)
-            if (found := self._size_of(key)) != part.length:
-                raise Damaged(f'its part {key} has {found:,} bytes in the'
+                content.got(history.store, key)[heads.SIZE:], head.length,
+                content.PART):
+            name = history.database.part(key, part.sum)
+            if (found := self._size_of(name)) != part.length:
+                raise Damaged(f'its part {name} has {found:,} bytes in the'
                               f' place of {part.length:,}')
 
     def _size_of(self, key: str) -> int:

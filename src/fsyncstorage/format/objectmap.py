@@ -113,6 +113,10 @@ class MapReader:
                 and self._words[INODE] == file.st_ino)
 
     @property
+    def instance(self) -> bytes:
+        return instance_of(self._words)
+
+    @property
     def retired(self) -> bool:
         return self._words[RETIRED] != 0
 

@@ -132,6 +132,8 @@ class Handout:
                             self._path, error)
 
     def _hand_over(self, client):
+        # Others read what is durable, and a backup asks for more each second.
+        self._storage.make_durable()
         descriptors = [*self._current_map().open()]
         try:
             if self._others_may_write(descriptors[0]):

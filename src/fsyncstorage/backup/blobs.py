@@ -1,0 +1,103 @@
+"""Ships the blobs of a segment, or of a base: first the list, which claims
+them, then the blobs, some at a time.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Collection
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from . import bodies
+from . import content
+from . import head as heads
+from .bodies import ListedBlob
+from .head import BLOB
+from .head import LIST
+from .head import Head
+from .layout import Timeline
+from .prefix import File
+from .prefix import read_fully
+from .store import Exists
+from .store import Store
+
+#: Blobs on their way at a time.
+AT_ONCE = 4
+
+# oid and tid
+Name = tuple[bytes, bytes]
+
+
+class Blobs:
+    """The blobs of a file, on their way to a store."""
+
+    def __init__(self, store: Store, names: Timeline, file: File) -> None:
+        self._store = store
+        self._names = names
+        self._database = names.database
+        self._file = file
+        #: The sums of those that are in the store, if these are known.
+        self.shipped: dict[Name, bytes] = {}
+
+    def look_for(self, names: Collection[Name]) -> None:
+        """Which of them are in the store?"""
+        for entry in self._store.list(self._database.blobs):
+            oid, _, rest = entry.key.removeprefix(
+                self._database.blobs + '/').partition('/')
+            tid, _, sum = rest.partition('-')
+            with contextlib.suppress(ValueError):
+                name = bytes.fromhex(oid), bytes.fromhex(tid)
+                if name in names:
+                    self.shipped[name] = bytes.fromhex(sum)
+
+    def summed(self, names: Collection[Name],
+               perhaps: Collection[Name]) -> list[ListedBlob]:
+        """These blobs, with their sums; of those that are blobs perhaps, the
+        ones that have a file."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [*pool.map(self._summed, names), *(
+                blob for blob in pool.map(self._summed, perhaps)
+                if blob.size is not None)]
+
+    def _summed(self, name: Name) -> ListedBlob:
+        try:
+            with self._opened(name) as (size, read):
+                return ListedBlob(*name, size, self.shipped.get(name)
+                                  or content.sum_of(read, size))
+        except FileNotFoundError:
+            return ListedBlob(*name, None)
+
+    @contextlib.contextmanager
+    def _opened(self, name: Name) -> Iterator[tuple[int, content.Read]]:
+        """The size of a blob, and what reads it."""
+        with self._file.open_blob(*name) as file:
+            number = file.fileno()
+            yield file.size(), lambda at, length: read_fully(
+                number, length, at)
+
+    def put(self, sequence: int, blobs: list[ListedBlob]) -> bytes:
+        """Put the list for the object of this number, and its blobs; return
+        the sum of the list."""
+        body = bodies.blob_list(blobs)
+        sum = hashlib.sha256(body).digest()
+        with contextlib.suppress(Exists):
+            content.put(
+                self._store, self._database,
+                self._names.blob_list(sequence, sum),
+                Head(LIST, heads.WHOLE, 0, len(body), sum),
+                content.of_bytes(body))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for _ in pool.map(self._put, blobs):
+                pass
+        return sum
+
+    def _put(self, blob: ListedBlob) -> None:
+        if blob.size is None or (blob.oid, blob.tid) in self.shipped:
+            return
+        with self._opened((blob.oid, blob.tid)) as (_, read), \
+                contextlib.suppress(Exists):
+            content.put(
+                self._store, self._database,
+                self._database.blob(blob.oid, blob.tid, blob.sum),
+                Head(BLOB, heads.WHOLE, 0, blob.size, blob.sum, tid=blob.tid,
+                     oid=blob.oid), read)

@@ -1,0 +1,98 @@
+"""Removes what no kept point needs.
+
+All points from a given one on are kept, and so is the last base before it,
+with all behind that.  A timeline to which nothing was added since is kept from
+where its children need it; its end stays, which keeps its writer out.
+
+A blob goes when no list that stays names it.  Whoever puts a blob has put its
+list before; so blobs are listed first, and then the lists are read.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import bodies
+from . import content
+from . import timeline
+from .ahead import read_ahead
+from .head import END
+from .head import LIST
+from .head import Damaged
+from .layout import Database
+from .layout import Timeline
+from .store import Entry
+from .store import Store
+from .timeline import History
+from .verification import verify
+
+
+class Pruned(NamedTuple):
+    objects: int
+    size: int
+
+
+def prune(store: Store, database: Database, tid: bytes, time: float,
+          is_dry: bool = False) -> Pruned:
+    """Keep each point from this tid on, which is of that time.
+
+    Damaged: something that has to be kept is, and nothing is removed."""
+    blobs = [*store.list(database.blobs)]
+    firsts = _firsts(store, database, tid, time)
+    found = [entry for number, first in firsts.items()
+             for entry in _before(store, database.timeline(number), first)]
+    claimed = {key for number, first in firsts.items()
+               for key in _claimed(store, database.timeline(number), first)}
+    found += [entry for entry in blobs if entry.key not in claimed]
+    found += [part for entry in found
+              for part in store.list(database.parts_of(entry.key))]
+    if not is_dry:
+        for entry in found:
+            store.delete(entry.key)
+    return Pruned(len(found), sum(entry.size for entry in found))
+
+
+def _firsts(store: Store, database: Database, tid: bytes,
+            time: float) -> dict[int, int]:
+    """From which number on the objects of each timeline stay."""
+    firsts: dict[int, int] = {}
+    newest = timeline.newest(store, database)
+    for number in range(1, newest + 1):
+        history = History(store, database, number)
+        names, last = history.names, None
+        for last in store.list(names.log):
+            pass
+        if last is not None:
+            sequence = names.sequence(last.key)
+            has_ended = history.head(sequence).kind == END
+            firsts[number] = sequence + (not has_ended)
+        if number < newest and (last is None or last.time < time):
+            continue
+        start = history.start(tid)
+        if problems := verify(history, first=start).problems:
+            raise Damaged(f'nothing is removed: {problems[0]}')
+        for begin, stop in history.stretches():
+            if stop is None or start < stop:
+                each = begin.names.number
+                firsts[each] = min(start, firsts.get(each, start))
+    return firsts
+
+
+def _before(store: Store, names: Timeline, first: int) -> Iterator[Entry]:
+    """All objects with a smaller number."""
+    for directory in names.log, names.lists, names.bases:
+        for entry in store.list(directory):
+            if names.sequence(entry.key) < first:
+                yield entry
+
+
+def _claimed(store: Store, names: Timeline, first: int) -> Iterator[str]:
+    """The keys of the blobs that lists from this number on name."""
+    database = names.database
+    kept = (entry for entry in store.list(names.lists)
+            if names.sequence(entry.key) >= first)
+    for entry, data in read_ahead(
+            kept, lambda entry: entry.size,
+            lambda entry: content.got(store, entry.key)):
+        _, pieces = content.opened(store, database, entry.key, data, (LIST,))
+        for blob in bodies.read_blob_list(content.whole(pieces)):
+            yield database.blob(blob.oid, blob.tid, blob.sum)

@@ -1,0 +1,490 @@
+"""A pack begins a generation: every point before it and behind it is restored,
+at every moment, whatever dies meanwhile.
+"""
+
+import os
+import random
+import shutil
+import time
+
+import transaction
+from persistent.mapping import PersistentMapping
+from ZODB import DB
+from ZODB.blob import Blob
+from ZODB.FileStorage import FileStorage
+from ZODB.serialize import referencesf
+from ZODB.utils import z64
+
+from fsyncstorage.backup import content
+from fsyncstorage.backup import head as heads
+from fsyncstorage.backup import restore
+from fsyncstorage.backup import segment
+from fsyncstorage.backup import verification
+from fsyncstorage.backup.restore import NotRestored
+from fsyncstorage.backup.store import StoreError
+from fsyncstorage.backup.timeline import History
+from fsyncstorage.backup.uploader import Stopped
+from fsyncstorage.format import scan
+from fsyncstorage.pack import agreed
+
+from ..often import often
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from .shipped import DATABASE
+from .shipped import Shipped
+
+RUNS = often(3, 300, 1)
+
+
+class Packed(Shipped):
+
+    def setUp(self):
+        super().setUp()
+        #: Each Data.fs that was packed, when it was, and the one that is.
+        self.files = []
+        self._restored = 0
+
+    def change(self, number, data=b'data'):
+        found = self.storage._index.get(oid(number))
+        serial = self.storage.load(oid(number))[1] if found else z64
+        return commit(self.storage, {number: data}, {number: serial})
+
+    def change_blob(self, number, data=b'blob'):
+        found = self.storage._index.get(oid(number))
+        serial = self.storage.load(oid(number))[1] if found else z64
+        return self.commit_blob(number, data, serial=serial)
+
+    def pack(self, when=None, gc=False):
+        before = self.content_of_file()
+        self.storage.pack(when or time.time(), referencesf, gc=gc)
+        self.assertNotEqual(before, self.content_of_file())
+        self.files.append(before)
+
+    def put_base(self, uploader):
+        while uploader.put_more_of_base():
+            pass
+
+    def history(self, number=1):
+        return History(self.store, DATABASE, number)
+
+    def restored(self, target=None, number=1):
+        """The bytes of a Data.fs, and the names of its blobs."""
+        self._restored += 1
+        name = f'R{self._restored}.fs'
+        found = restore.restore(
+            self.history(number), self.path(name), self.path(f'{name}.blobs'),
+            target)
+        data = self.content_of_file(name)
+        self.assertEqual(len(data), found.size)
+        blobs = self.names_of_blobs(self.path(f'{name}.blobs'))
+        self.assertEqual(len(blobs), found.blobs)
+        os.remove(self.path(name))
+        shutil.rmtree(self.path(f'{name}.blobs'))
+        return data, blobs
+
+    def names_of_blobs(self, directory):
+        return {os.path.relpath(os.path.join(path, name), directory)
+                for path, _, names in os.walk(directory) for name in names
+                if name.endswith('.blob')}
+
+    def check_newest(self, number=1):
+        self.assertEqual(self.restored(number=number), (
+            self.content_of_file(),
+            self.names_of_blobs(self.storage.fshelper.base_dir)))
+
+    def verified(self, number=1):
+        found = verification.verify(self.history(number), True)
+        self.assertEqual(found.problems, [])
+        self.assertEqual(found, verification.verify(self.history(number)))
+        return found
+
+    def check_points(self):
+        """Each point of each file that was packed, and of the last one, is the
+        beginning of it."""
+        before = z64
+        for data in [*self.files, self.content_of_file()]:
+            for found in scan.transactions(segment.Window(
+                    lambda length, at: data[at:at + length], len(data))):
+                if found.tid > before:
+                    self.assertEqual(
+                        self.restored(found.tid)[0], data[:found.end])
+                    before = found.tid
+
+
+class Generations(Packed):
+
+    def write(self):
+        for number in range(3):
+            self.change(number)
+            self.change_blob(number + 10)
+        self.change(0, b'again')
+        self.change_blob(10, b'again')
+
+    def test_it_is_restored_before_its_base_is_there_and_afterwards(self):
+        for number in range(3):
+            self.write()
+            uploader = self.uploader()
+            uploader.ship()
+            self.write()
+            self.pack()
+            self.change(5)
+            self.change_blob(15)
+            uploader.ship()
+            found = self.verified()
+            self.assertEqual((found.packs, found.bases), (number + 1, number))
+            self.check_newest()
+            self.put_base(uploader)
+            self.assertEqual(self.verified().bases, number + 1)
+            self.check_newest()
+
+    def test_a_pack_that_collects_garbage(self):
+        root = DB(self.storage).open().root()
+        for number in range(5):
+            root[number] = PersistentMapping({0: Blob(b'%d' % number)})
+            transaction.commit()
+        uploader = self.uploader()
+        uploader.ship()
+        del root[1], root[3]
+        transaction.commit()
+        self.pack(gc=True)
+        root[7] = PersistentMapping()
+        transaction.commit()
+        uploader.ship()
+        self.check_points()
+        self.check_newest()
+        self.put_base(uploader)
+        self.check_newest()
+        self.assertEqual(len(self.restored()[1]), 3)
+
+    def test_each_point(self):
+        uploader = self.uploader()
+        for _ in range(3):
+            self.write()
+            uploader.ship()
+            self.change(7, b'just before the pack')
+            self.pack()
+            self.change(8, b'just behind it')
+        uploader.ship()
+        self.check_points()
+        self.put_base(uploader)
+        self.check_points()
+
+    def test_a_time_before_the_last_transactions(self):
+        """Also where the pack leaves out all of some transactions."""
+        uploader = self.uploader()
+        self.change(1)
+        self.change(2)
+        self.change(1, b'again')
+        when = time.time()
+        self.change(3)
+        self.change(3, b'again')
+        uploader.ship()
+        self.pack(when)
+        uploader.ship()
+        self.check_points()
+
+    def test_an_undo_behind_the_time(self):
+        uploader = self.uploader()
+        self.change(1)
+        self.change(2)
+        self.change(2, b'again')
+        when = time.time()
+        self.change(1, b'again')
+        self.undo()
+        self.change(3)
+        uploader.ship()
+        self.pack(when)
+        uploader.ship()
+        self.check_points()
+
+    def undo(self):
+        undoing = begin(self.storage)
+        self.storage.undo(self.storage.undoLog(0, 1)[0]['id'], undoing)
+        self.storage.tpc_vote(undoing)
+        self.storage.tpc_finish(undoing)
+
+    def test_stock_opens_it(self):
+        self.write()
+        uploader = self.uploader()
+        uploader.ship()
+        self.pack()
+        uploader.ship()
+        restore.restore(self.history(), self.path('S.fs'),
+                        self.path('S.fs.blobs'))
+        storage = FileStorage(self.path('S.fs'),
+                              blob_dir=self.path('S.fs.blobs'))
+        self.addCleanup(storage.close)
+        self.assertEqual(storage.load(oid(0))[0], b'again')
+
+    def test_segments_go_on_beside_the_base(self):
+        self.patch(content, PART=1000)
+        for number in range(20):
+            self.change(number, bytes(200))
+        self.change(0)
+        uploader = self.uploader()
+        uploader.ship()
+        self.pack()
+        steps = 0
+        uploader.ship()
+        while uploader.put_more_of_base():
+            steps += 1
+            self.change(30, b'%d' % steps)
+            uploader.ship()
+            self.check_newest()
+        self.assertGreater(steps, 5)
+        self.assertEqual(self.verified().bases, 1)
+        self.check_newest()
+
+    def test_a_base_does_not_read_blobs_that_are_there(self):
+        self.write()
+        uploader = self.uploader()
+        uploader.ship()
+        self.pack()
+        uploader.ship()
+        keys = []
+        self.store.before = lambda method, key: keys.append((method, key))
+        self.put_base(uploader)
+        self.assertEqual([key for method, key in keys
+                          if method == 'create' and '/blobs/' in key], [])
+        self.store.before = lambda method, key: None
+        self.check_newest()
+
+    def test_whoever_dies_at_any_request(self):
+        """The next one goes on, from what the pack has kept."""
+        self.write()
+        self.uploader().ship()
+        shipped = dict(self.store.objects)
+        self.write()
+        self.pack()
+        self.change(9)
+        number = 0
+        while True:
+            self.store.objects = dict(shipped)
+            uploader = None
+            calls = iter(range(number, -1, -1))
+
+            def fail(method, key):
+                if not next(calls, 1):
+                    raise StoreError('away')
+
+            self.store.before = fail
+            has_died = False
+            try:
+                uploader = self.uploader()
+                uploader.ship()
+                self.put_base(uploader)
+            except StoreError:
+                has_died = True
+            self.store.before = lambda method, key: None
+            if number % 2 or uploader is None:
+                uploader = self.uploader()
+            uploader.ship()
+            self.check_newest()
+            self.put_base(uploader)
+            self.assertEqual(self.verified().bases, 1)
+            if not has_died:
+                break
+            number += 1
+        self.check_points()
+        self.assertGreater(number, 15)
+
+    def test_two_uploaders_of_one_file(self):
+        """Both go on, and make one log, with one base a generation."""
+        for seed in range(RUNS):
+            chance = random.Random(seed)
+            self.store.objects.clear()
+            uploaders = [self.uploader(), self.uploader()]
+            for number in range(30):
+                self.change(number % 5, b'%d %d' % (seed, number))
+                if not chance.randrange(8):
+                    self.pack()
+                uploader = chance.choice(uploaders)
+                chance.choice([uploader.ship, uploader.beat,
+                               uploader.put_more_of_base])()
+            for uploader in uploaders:
+                uploader.ship()
+                self.put_base(uploader)
+            with self.subTest(seed):
+                self.assertEqual(uploaders[0].tip, uploaders[1].tip)
+                self.verified()
+                self.check_newest()
+
+
+class WhatIsNoPack(Packed):
+
+    def setUp(self):
+        super().setUp()
+        for number in range(3):
+            self.change(number)
+            self.change(number, b'again')
+        self.uploader().ship()
+
+    def test_a_copy_that_is_packed(self):
+        """It lacks what the site has done since."""
+        shutil.copyfile(self.path(), self.path('Copy.fs'))
+        copy = self.handed_out('Copy.fs')
+        self.change(1, b'of the site')
+        self.uploader().ship()
+        copy.pack(time.time(), None, gc=False)
+        commit(copy, {8: b'of the copy'})
+        with self.assertRaisesRegex(Stopped, '--new-timeline'):
+            self.uploader('Copy.fs')
+
+    def test_an_older_file_in_the_place_of_it(self):
+        """Somebody has restored it by hand, and kept the other one."""
+        shutil.copyfile(self.path(), self.path('Older.fs'))
+        self.change(1, b'of the site')
+        self.uploader().ship()
+        self.end()
+        os.rename(self.path(), self.path('Data.fs.old'))
+        os.remove(self.path('Data.fs.index'))
+        os.rename(self.path('Older.fs'), self.path())
+        self.storage = self.handed_out()
+        self.change(7)
+        with self.assertRaisesRegex(Stopped, '--new-timeline'):
+            self.uploader()
+
+    def end(self):
+        self.storage.close()
+
+    def test_a_new_timeline_of_a_packed_copy(self):
+        """It leaves the old one behind the pack, of which it has all."""
+        uploader = self.uploader()
+        self.pack()
+        uploader.ship()
+        shutil.copyfile(self.path(), self.path('Copy.fs'))
+        self.change(1, b'of the site')
+        uploader.ship()
+        self.put_base(uploader)
+        self.storage = self.handed_out('Copy.fs')
+        self.change(1, b'of the copy')
+        uploader = self.uploader('Copy.fs', new_timeline='a test')
+        uploader.ship()
+        begin = self.history(2).begins[-1]
+        self.assertEqual(begin.tip.generation, 1)
+        self.assertEqual(self.restored(number=2)[0],
+                         self.content_of_file('Copy.fs'))
+        self.verified(2)
+
+
+class WhatIsLost(Packed):
+    """The old file is gone before all of it was shipped."""
+
+    def test_what_was_packed_before_it_was_shipped(self):
+        uploader = self.uploader()
+        first = self.change(1)
+        uploader.ship()
+        lost = self.change(1, b'never shipped')
+        self.change(2)
+        last = self.change(1, b'kept by the packs')
+        self.pack()
+        self.change(2, b'again')
+        self.pack()
+        later = self.change(4)
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            uploader.ship()
+        self.assertIn(first.hex(), logs.output[0])
+        with self.assertRaisesRegex(heads.Damaged, 'base'):
+            self.restored()
+        self.put_base(uploader)
+        self.check_newest()
+        with self.assertRaisesRegex(NotRestored, first.hex()):
+            self.restored(lost)
+        self.assertEqual(self.restored(first)[0], self.files[0][
+            :len(self.restored(first)[0])])
+        self.assertEqual(self.restored(later)[0], self.content_of_file())
+        self.assertLess(last, later)
+
+    def test_a_start_that_finds_only_what_was_packed_later(self):
+        """It cannot know whose file it is, unless the same server has it."""
+        for is_same in True, False:
+            with self.subTest(is_same):
+                self.change(1)
+                self.uploader().ship()
+                for _ in range(2):
+                    self.change(1, b'again')
+                    self.pack()
+                if is_same:
+                    with self.assertLogs('fsyncstorage', 'WARNING'):
+                        uploader = self.uploader()
+                    uploader.ship()
+                    self.put_base(uploader)
+                    self.check_newest()
+                    continue
+                self.storage.close()
+                self.storage = self.handed_out()
+                with self.assertRaisesRegex(Stopped, '--new-timeline'):
+                    self.uploader()
+
+    def test_a_pack_of_another_packer(self):
+        """Nothing is lost; but what is behind it needs its base."""
+        self.patch(agreed, VERSION=b'0')
+        self.change(1)
+        self.change(1, b'again')
+        self.change(2)
+        uploader = self.uploader()
+        uploader.ship()
+        last = self.storage.lastTransaction()
+        self.stock_packs()
+        self.change(3)
+        uploader = self.uploader()
+        uploader.ship()
+        with self.assertRaisesRegex(heads.Damaged, 'base.*--to ' + last.hex()):
+            self.restored()
+        self.put_base(uploader)
+        self.check_newest()
+
+    def stock_packs(self):
+        self.storage.close()
+        stock = FileStorage(self.path())
+        stock.pack(time.time(), lambda data: [], gc=False)
+        stock.close()
+        os.remove(self.path('Data.fs.old'))
+        self.storage = self.handed_out()
+
+
+class AnyHistory(Packed):
+
+    def test_each_point_of_it(self):
+        for seed in range(RUNS):
+            with self.subTest(seed):
+                self.run_one(random.Random(seed))
+
+    def run_one(self, chance):
+        self.store.objects.clear()
+        self.files.clear()
+        self.storage.close()
+        for name in os.listdir(self.directory):
+            path = self.path(name)
+            (shutil.rmtree if os.path.isdir(path) else os.remove)(path)
+        self.storage = self.handed_out()
+        self.patch(content, PART=chance.choice([500, 3000, 1 << 20]))
+        uploader, times = self.uploader(), [time.time()]
+        for _ in range(40):
+            match chance.randrange(10):
+                case 0 | 1 | 2 | 3:
+                    self.change(chance.randrange(6), chance.randbytes(
+                        chance.choice([5, 100, 700])))
+                case 4:
+                    self.change_blob(chance.randrange(10, 13))
+                case 5 if len(times) > 5:
+                    uploader.ship()  # else the old file may go too soon
+                    before = self.content_of_file()
+                    self.storage.pack(chance.choice(times[-5:]), None,
+                                      gc=False)
+                    if self.content_of_file() != before:
+                        self.files.append(before)
+                case 6:
+                    uploader = self.uploader()
+                case 7 | 8:
+                    uploader.put_more_of_base()
+                case _:
+                    uploader.ship()
+            times.append(time.time())
+        uploader.ship()
+        self.verified()
+        self.check_points()
+        if chance.randrange(2):
+            self.put_base(uploader)
+        self.check_newest()
