@@ -47,6 +47,7 @@ from ..history.record import Trim
 from ..leading.writer import new_identity
 from ..log.interface import Log
 from ..log.interface import Unanswered
+from ..log.members import ends
 from ..log.notes import Author
 from ..log.notes import shown
 from ..log.outage import Outage
@@ -127,16 +128,16 @@ def _opened(source: str) -> tuple[Kept, datafile.DataFile]:
 
 
 def _refuse_another_log(source: str, kept: Kept, log: Log) -> None:
-    ends, place = log.ends(), kept.state.place
-    if ends.log != kept.state.log:
+    found, place = ends(log), kept.state.place
+    if found.log != kept.state.log:
         raise FileStorageError(
             f'{source} is a file of another log ({kept.state.log.hex()}, and'
-            f' this one is {ends.log.hex()})')
-    if ends.head.sequence < place.sequence:
+            f' this one is {found.log.hex()})')
+    if found.head.sequence < place.sequence:
         raise FileStorageError(
             f'{source} has seen record {place.sequence}, and the log ends at'
-            f' {ends.head.sequence}: it has lost its end, or was restored')
-    _refuse_if_too_old(source, kept, ends.first)
+            f' {found.head.sequence}: it has lost its end, or was restored')
+    _refuse_if_too_old(source, kept, found.first)
 
 
 def _refuse_if_too_old(source: str, kept: Kept, first: int) -> None:

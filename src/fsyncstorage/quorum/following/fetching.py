@@ -7,9 +7,8 @@ that is there already with the right contents stays, for example when a start
 repeats what was done.  A file with other contents is replaced: the log is
 right.
 
-The contents come from any member of the log.  If they are not those that the
-record names, each member alone is asked for all chunks.  If no member has the
-whole blob, that is damage, like a record that no member has.
+The contents come from a member that has the whole blob, as the record names
+it.  If none has it, the node waits, as for a record that no member has.
 
 A crash leaves files in `tmp`, which a start removes.  It may also leave files
 that the log does not name; there is a list of these (newblobs).
@@ -29,7 +28,6 @@ from ...commit.blobs import Placed
 from ...errors import DiskError
 from ...storage import opening
 from ..files import newblobs
-from ..history.fold import Why
 from ..history.record import Blob
 from ..history.record import Data
 from ..history.record import Record
@@ -38,7 +36,7 @@ from ..history.staged import lengths
 from ..history.staged import new_sum
 from ..log.interface import Log
 from ..log.interface import Unanswered
-from ..log.reading import WHAT_TO_DO
+from ..log.members import each
 from ..log.reading import Refused
 
 
@@ -85,8 +83,8 @@ class Fetching:
         """The batch is whole with this record, which names the last of its
         blobs: make them durable.
 
-        After OSError, Unanswered, or a Refused for damage, call it again, or
-        `take_back`.  A DiskError is final (I7).
+        After OSError or Unanswered, call it again, or `take_back`.  A
+        DiskError is final (I7).
         """
         batch = {**self._batch,
                  **{(blob.oid, blob.tid): blob for blob in last}}
@@ -130,41 +128,23 @@ class Fetching:
     # One blob
 
     def _bring(self, log: Log, blob: Blob) -> None:
-        unanswered = None
-        for member in None, *range(log.members):
-            try:
-                path = self._copied(log, blob, member)
-            except Unanswered as error:
-                unanswered = error
-                continue
-            if path is not None:
-                self._place(blob, path)
-                return
-        if unanswered is not None:
-            raise unanswered
-        raise Refused(
-            f'the blob {blob.staged.hex()}, of object {blob.oid.hex()} in'
-            f' transaction {blob.tid.hex()}, is not in the log as it was'
-            f' staged. {WHAT_TO_DO[Why.DAMAGED]}', Why.DAMAGED)
+        for path in each(
+                log, lambda member: self._copied(log, blob, member)):
+            self._place(blob, path)
+            break
 
-    def _copied(self, log: Log, blob: Blob,
-                member: int | None) -> str | None:
-        """A durable file with the contents; None if `member`, or the member
-        that was asked, does not have the whole blob."""
+    def _copied(self, log: Log, blob: Blob, member: int) -> str:
+        """A durable file with the contents; Unanswered if the member does not
+        have the whole blob."""
         path = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
-        is_whole = False
         try:
             with datafile.open_new(path) as file:
-                is_whole = _is_copied(log, blob, member, file)
-                if is_whole:
-                    file.sync()
+                _copy(log, blob, member, file)
+                file.sync()
         except BaseException:
-            is_whole = False
+            datafile.remove_if_there(path)
             raise
-        finally:
-            if not is_whole:
-                datafile.remove_if_there(path)
-        return path if is_whole else None
+        return path
 
     def _place(self, blob: Blob, path: str) -> None:
         target = self.helper.getBlobFilename(blob.oid, blob.tid)
@@ -188,14 +168,17 @@ class Fetching:
                 ' reads from the log what is missing') from error
 
 
-def _is_copied(log: Log, blob: Blob, member: int | None,
-               file: datafile.DataFile) -> bool:
+def _copy(log: Log, blob: Blob, member: int, file: datafile.DataFile) -> None:
     checksum, position = new_sum(), 0
     for number, length in enumerate(lengths(blob.size)):
-        chunk = log.staged(blob.staged, number, member)
-        if chunk is None or len(chunk) != length:
-            return False
+        chunk = log.staged(blob.staged, number, member) or b''
+        if len(chunk) != length:
+            break
         checksum.update(chunk)
         file.write_at(chunk, position)
         position += length
-    return checksum.digest() == blob.checksum
+    if (position, checksum.digest()) != (blob.size, blob.checksum):
+        raise Unanswered(
+            f'it does not have the blob {blob.staged.hex()}, of object'
+            f' {blob.oid.hex()} in transaction {blob.tid.hex()}, as that was'
+            ' staged')

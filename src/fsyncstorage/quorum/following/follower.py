@@ -48,7 +48,6 @@ from ..files import state as states
 from ..files.state import Kept
 from ..history.fold import Apply
 from ..history.fold import State
-from ..history.fold import Why
 from ..history.record import Data
 from ..history.record import Epoch
 from ..history.record import PackSwap
@@ -173,7 +172,7 @@ class Follower:
         self.sync()
         self.save()
         if not confirmed(self.log, state):
-            raise Refused(MISLED, Why.HOLE)  # others may have another one
+            raise Unanswered(MISLED)  # others may have another one
         made = self._repacking.made(self.whole, becoming)
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)

@@ -42,7 +42,6 @@ from ..history.record import Damaged
 from ..history.record import Epoch
 from ..history.record import PackSwap
 from ..log.interface import Log
-from ..log.members import confirmed
 from ..log.outage import Outage
 from ..log.outage import Patience
 from ..log.reading import ANEW
@@ -54,7 +53,6 @@ from . import repacking
 from .contents import Contents
 from .fetching import Fetching
 from .fetching import refuse_without
-from .follower import MISLED
 from .follower import Follower
 from .indexing import Indexing
 
@@ -75,8 +73,6 @@ class Surveyed(typing.NamedTuple):
     swap: Swap | None
     #: The ids of batches that an epoch has given up.
     given_up: frozenset[bytes]
-    #: All members had to be asked for each record.
-    careful: bool
 
 
 def rejoin(path: str, log: Log, stopping: threading.Event,
@@ -152,8 +148,6 @@ def _settled(path: str, log: Log, kept: Kept, patience: Patience,
              lists: FoundLists, keep_old: bool) -> Kept:
     """What was kept of the file that has the name, after a swap was begun."""
     swap = _survey(log, kept.state, patience, lists).swap
-    if swap is not None and not patience.answer(confirmed, log, swap.state):
-        raise Refused(MISLED)
     return unfinished.settled(path, kept, swap, keep_old)
 
 
@@ -200,21 +194,23 @@ def _survey(log: Log, state: State, patience: Patience,
             lists: FoundLists) -> Surveyed:
     """Read the log to its end; write nothing.
 
-    If something is refused, all is read once more, carefully: one member may
-    have shown what the others do not have.
+    If something is refused, all is read once more, from the next member: one
+    may have shown what the others do not have.
     """
-    try:
-        return _read_through(log, state, patience, lists, careful=False)
-    except Refused:
-        return _read_through(log, state, patience, lists, careful=True)
+    for _ in range(log.members):
+        try:
+            return _read_through(log, state, patience, lists)
+        except Refused as error:
+            refused = error
+    raise refused
 
 
 def _read_through(log: Log, state: State, patience: Patience,
-                  lists: FoundLists, careful: bool) -> Surveyed:
+                  lists: FoundLists) -> Surveyed:
     given_up = set()
     end, swap = state.end, None
     lists.begin()
-    for behind, record in Reader(log, state, careful).to_the_end(patience):
+    for behind, record in Reader(log, state).to_the_end(patience):
         refuse_without(lists.blob_dir, record)
         lists.look_at(behind, record)
         body = record.body
@@ -225,13 +221,13 @@ def _read_through(log: Log, state: State, patience: Patience,
         state = behind
         if swap is None:
             end = state.end
-    return Surveyed(state, end, swap, frozenset(given_up), careful)
+    return Surveyed(state, end, swap, frozenset(given_up))
 
 
 def _records(log: Log, state: State, surveyed: Surveyed,
              patience: Patience) -> Iterator[Apply]:
     """The records that were surveyed, once more."""
-    reader = Reader(log, state, surveyed.careful)
+    reader = Reader(log, state)
     last = surveyed.state.place.sequence
     for applied in reader.to_the_end(patience):
         if applied.state.place.sequence > last:

@@ -54,6 +54,7 @@ from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
 from ..history.record import Trim
+from ..log import members
 from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Trimmed
@@ -157,7 +158,7 @@ class Trimming:
         kept = self._writing.kept.place
         self._author.claim(self._log, kept)
         self._noted = kept
-        ends = self._log.ends()
+        ends = members.ends(self._log)
         if self._head is None:
             self._compacted_at = ends.head.sequence
         self._head = ends.head.sequence
@@ -236,7 +237,7 @@ class Trimming:
     def _remove_what_was_said(self) -> None:
         """Remove the records, unless a node has arrived that needs them."""
         first = self._said_first
-        if _first(self._places(self._log.ends())) >= first:
+        if _first(self._places(members.ends(self._log))) >= first:
             self._remove(first)
         self._said_first = 0
 
@@ -282,7 +283,7 @@ class Trimming:
                 or time.monotonic() < since + STANDS_STILL):
             return
         # A writer that is fenced must leave nobody behind: it fails here.
-        self._writing.say(Trim(self._log.ends().first))
+        self._writing.say(Trim(1))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d for %.0f s, is left behind, and'

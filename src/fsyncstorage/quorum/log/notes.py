@@ -29,7 +29,8 @@ from ..history.record import Place
 from ..history.record import parse_place
 from .interface import RESERVED
 from .interface import Log
-from .interface import Unanswered
+from .members import agreed
+from .members import each
 from .members import majority
 from .reading import Refused
 
@@ -56,8 +57,17 @@ def parse_note(raw: bytes) -> Note:
 
 
 def of_nodes(log: Log) -> dict[bytes, bytes]:
-    """The notes that are about nodes, by their names."""
-    return {name: raw for name, raw in log.notes().items()
+    """The notes that are about nodes, by their names.
+
+    What any member of a majority has counts: the log is trimmed by the notes,
+    and past the node whose note one member has lost.
+    """
+    found: dict[bytes, bytes] = {}
+    for number, notes in enumerate(each(log, log.notes), 1):
+        found = {**notes, **found}
+        if number == majority(log):
+            break
+    return {name: raw for name, raw in found.items()
             if not name.startswith(RESERVED)}
 
 
@@ -119,7 +129,8 @@ class Author:
         raw = log.notes().get(self.name)
         if not self._is_of_another(raw):
             return raw
-        if self._is_taken(log):
+        if agreed(log, lambda member: self._is_of_another(
+                log.notes(member).get(self.name))):
             name = shown(self.name)
             raise Taken(
                 f'the log knows another node of the name {name}. Two nodes'
@@ -130,17 +141,3 @@ class Author:
 
     def _is_of_another(self, raw: bytes | None) -> bool:
         return raw is not None and not raw.startswith(self.identity)
-
-    def _is_taken(self, log: Log) -> bool:
-        words = []
-        for member in range(log.members):
-            with contextlib.suppress(Unanswered):
-                words.append(self._is_of_another(
-                    log.notes(member).get(self.name)))
-        for word in False, True:
-            if words.count(word) >= majority(log):
-                return word
-        raise Unanswered(
-            f'{words.count(True)} of {log.members} members have a note of'
-            f' another node of the name {shown(self.name)}, and'
-            f' {words.count(False)} have none')
