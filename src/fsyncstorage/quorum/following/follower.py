@@ -11,11 +11,9 @@ A record that is applied may come from a single member, which may be wrong
 (`members`).  So a majority is asked before anything is kept, and an index file
 is written only of what is kept.
 
-A batch that an epoch gives up is cut off, and the cut is durable before
-anything else is written in its place: if a part of the batch came back after a
-crash, it could be taken for evidence (`evidence`).  A record that could not be
-applied is cut off in the same way, when another record turns out to be in its
-place: then one wrong member had shown the first one.
+A batch that an epoch gives up is cut off.  So is a record that could not be
+applied, when another record turns out to be in its place: then one wrong
+member had shown the first one.
 
 *A pack* goes on in parallel (`repacking`).  At its swap, in this order:
 
@@ -97,7 +95,6 @@ class Follower:
         #: It is replacing its file by a packed one, which may take as long as
         #: a pack.
         self.is_replacing = False
-        #: What became of commits, for clients that ask when this node leads.
         #: The state after the last record.
         self.state = state
         #: The states after the last whole batch, after the last one that is
@@ -143,9 +140,6 @@ class Follower:
             if self.blobs is not None:
                 self.blobs.give_up()
             self._file.truncate(state.end)
-            self._sync_file()
-            self._keep(state)
-            self.synced = state
         elif isinstance(body, PackSwap):
             self.is_replacing = True
             try:
@@ -164,7 +158,6 @@ class Follower:
         if self.blobs is not None:
             self.blobs.take_back()
         self._file.truncate(self.state.next)
-        self._sync_file()
         self._begun = None
 
     def _swap(self, state: State, becoming: Becoming) -> None:
