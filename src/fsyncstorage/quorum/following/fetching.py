@@ -8,7 +8,7 @@ repeats what was done.  A file with other contents is replaced: the log is
 right.
 
 The contents come from a member that has the whole blob, as the record names
-it.  If none has it, the node waits, as for a record that no member has.
+it.  If none has it, a wrong member may have shown the record.
 
 A crash leaves files in `tmp`, which a start removes.  It may also leave files
 that the log does not name; there is a list of these (newblobs).
@@ -28,6 +28,7 @@ from ...commit.blobs import Placed
 from ...errors import DiskError
 from ...storage import opening
 from ..files import newblobs
+from ..history.fold import Why
 from ..history.record import Blob
 from ..history.record import Data
 from ..history.record import Record
@@ -83,8 +84,8 @@ class Fetching:
         """The batch is whole with this record, which names the last of its
         blobs: make them durable.
 
-        After OSError or Unanswered, call it again, or `take_back`.  A
-        DiskError is final (I7).
+        After OSError, Unanswered, or a Refused for damage, call it again, or
+        `take_back`.  A DiskError is final (I7).
         """
         batch = {**self._batch,
                  **{(blob.oid, blob.tid): blob for blob in last}}
@@ -128,23 +129,36 @@ class Fetching:
     # One blob
 
     def _bring(self, log: Log, blob: Blob) -> None:
-        for path in each(
-                log, lambda member: self._copied(log, blob, member)):
-            self._place(blob, path)
-            break
+        lacking = 0
+        try:
+            for path in each(
+                    log, lambda member: self._copied(log, blob, member)):
+                if path is not None:
+                    self._place(blob, path)
+                    return
+                lacking += 1
+        except Unanswered:
+            if lacking < log.members:
+                raise
+        raise Refused(
+            f'no member has the blob {blob.staged.hex()}, of object'
+            f' {blob.oid.hex()} in transaction {blob.tid.hex()}, as it was'
+            ' staged. Replace those whose disks are damaged', Why.DAMAGED)
 
-    def _copied(self, log: Log, blob: Blob, member: int) -> str:
-        """A durable file with the contents; Unanswered if the member does not
-        have the whole blob."""
-        path = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
+    def _copied(self, log: Log, blob: Blob, member: int) -> str | None:
+        """A durable file with the contents; None if the member does not have
+        the whole blob."""
+        path: str = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
+        is_whole = False
         try:
             with datafile.open_new(path) as file:
-                _copy(log, blob, member, file)
-                file.sync()
-        except BaseException:
-            datafile.remove_if_there(path)
-            raise
-        return path
+                if _is_copied(log, blob, member, file):
+                    file.sync()
+                    is_whole = True
+        finally:
+            if not is_whole:
+                datafile.remove_if_there(path)
+        return path if is_whole else None
 
     def _place(self, blob: Blob, path: str) -> None:
         target = self.helper.getBlobFilename(blob.oid, blob.tid)
@@ -168,17 +182,14 @@ class Fetching:
                 ' reads from the log what is missing') from error
 
 
-def _copy(log: Log, blob: Blob, member: int, file: datafile.DataFile) -> None:
+def _is_copied(log: Log, blob: Blob, member: int,
+               file: datafile.DataFile) -> bool:
     checksum, position = new_sum(), 0
     for number, length in enumerate(lengths(blob.size)):
-        chunk = log.staged(blob.staged, number, member) or b''
-        if len(chunk) != length:
-            break
+        chunk = log.staged(blob.staged, number, member)
+        if chunk is None or len(chunk) != length:
+            return False
         checksum.update(chunk)
         file.write_at(chunk, position)
         position += length
-    if (position, checksum.digest()) != (blob.size, blob.checksum):
-        raise Unanswered(
-            f'it does not have the blob {blob.staged.hex()}, of object'
-            f' {blob.oid.hex()} in transaction {blob.tid.hex()}, as that was'
-            ' staged')
+    return checksum.digest() == blob.checksum

@@ -40,6 +40,7 @@ from ZODB.POSException import StorageError
 from ..history import record as records
 from ..history.fold import Apply
 from ..history.fold import State
+from ..history.fold import Why
 from ..history.record import Data
 from ..history.record import Place
 from ..log.interface import Missing
@@ -181,15 +182,19 @@ class Standby:
         except Taken:
             raise
         except Refused as error:
-            if self.state == self._follower.kept:
+            if error.why is Why.DAMAGED:
+                self._try_again(str(error))
+            elif self.state == self._follower.kept:
                 raise
-            self._start_again(error)
+            else:
+                self._start_again(error)
         else:
             self._heard = time.monotonic()
             self.trouble, self._pause = None, FIRST_PAUSE
 
     def _try_again(self, trouble: str) -> None:
-        # What was read, and not applied, is read again.
+        # What was read, and not applied, is read again, from the next member.
+        self._log.turn()
         self._reader = Reader(self._log, self._follower.state)
         if self._stopping.wait(self._pause):
             return
