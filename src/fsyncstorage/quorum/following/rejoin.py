@@ -1,17 +1,12 @@
 """The start of a node: it brings its file to the end of the log.
 
 The steps are those of docs/internals/quorum.rst, "Start and rejoin".  Whatever
-is refused is refused before anything is changed: `_survey` reads the log to
-its end without writing, and `_refuse_a_lost_log` looks at what the file has
-after the place that the node has kept.  Then the file is cut there, and what
-the log has is written after it.  (Before all that, a swap of files that a
-crash has interrupted is finished or taken back, as the log says:
-`unfinished`.)
+is refused is refused before anything is changed.  Then the file is cut where
+the node has kept it, and what the log has is written after that: a power cut
+may have kept a block there and lost an earlier one.
 
-The file is cut first, and nothing after the kept end is used again, since a
-power cut may have kept a block and lost an earlier one.  A start that is
-interrupted at any moment can be repeated: the file is then what was kept, plus
-a part of what the log says.
+A start that is interrupted at any moment can be repeated: the file is then
+what was kept, plus a part of what the log says.
 """
 
 import contextlib

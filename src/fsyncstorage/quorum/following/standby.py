@@ -2,24 +2,17 @@
 
 The thread reads, applies, syncs, and keeps the index in memory, so that a
 storage can be opened on the file without reading it (`Follower.hand_over`).
-It does nothing else, and nobody else touches the file.
 
-- What it has applied is synced at once, after each answer of the log.  It is
-  saved up to a second later, as by a writer; a change of the epoch or of the
-  generation is saved at once.  A state is saved only when a majority of the
-  members has it.  After saving, the thread notes its place in the log, for the
-  primary, which removes from the log what no node needs.  From time to time,
-  and after the log was out of sight, the thread checks that the note is still
-  there, as it may have been forgotten.  If another node has the name by then,
-  this node ends: it must not disturb the other one.
 - It reads from one member.  When it has heard nothing new for ten seconds, or
   not what it was notified of, it asks all, and reads on from the next one.
-- A log that does not answer is asked again, after pauses of up to a second.
-  The same is done if the disk is full.  `trouble` reports it.
+- It syncs after each answer, and saves up to a second later; a change of the
+  epoch or of the generation at once.  Then it notes its place in the log.
+- A log that does not answer is asked again, after pauses of up to a second; so
+  is a disk that is full.  `trouble` reports it.
 - If a record is refused after a state that is not kept, one member may have
-  shown what the others do not have: then the node starts again (`rejoin`).  A
-  refusal after the kept state, or a sync that fails, ends the thread for good:
-  `ended` says why, and what to do.
+  shown what the others do not have: the node starts again (`rejoin`).  A
+  refusal after the kept state, a name that another node has by then, or a sync
+  that fails, ends the thread for good: `ended` says why, and what to do.
 
 The standby owns the follower, and its log, which `stop` stops.  `stop` may be
 called by any thread, at any time, and again.

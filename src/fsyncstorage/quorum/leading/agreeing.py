@@ -1,24 +1,15 @@
 """The packs of a node that writes: what it tells the other nodes, and when.
 
-A pack of the storage calls `PackHooks` (pack.agreed):
+A pack of the storage calls `PackHooks` (pack.agreed).  At the swap, what the
+file becomes is kept first, then the PackSwap is offered, and then there is no
+way back: while nobody knows whether that record is in the log, nothing may be
+appended to the old file.  If that cannot be found out (the storage is closed,
+an interrupt), nothing more is offered to the log, and the next start asks the
+log (unfinished).
 
-- `begins` writes a PackBegin after all that the log has by then.  Its position
-  in the file is where the pack ends, on each node.
-- `swaps` keeps, durably, what the file becomes, and then writes the PackSwap.
-  Once the record is offered, there is no way back: while nobody knows whether
-  it is in the log, nothing may be appended to the old file.  If that cannot be
-  found out (the storage is closed, an interrupt), nothing more is offered to
-  the log, and the next start asks the log (unfinished).
-- `over` lets the state after the swap be kept, which is read from the new
-  file; or it writes a PackEnd, so that the other nodes stop packing.
-
-The records of a pack are offered between two syncs, in any thread
-(`Replicator.say`).  The order of the locks is: the append lock, which the
-caller of `swaps` holds; the lock of the syncs; the lock of what is kept
-(keeping).  No thread waits for one of them while it holds a later one.
-
-Other modules say what a record does to a node (fold), and what the nodes that
-follow do (repacking).
+The order of the locks is: the append lock, which the caller of `swaps` holds;
+the lock of the syncs; the lock of what is kept (keeping).  No thread waits for
+one of them while it holds a later one.
 """
 
 import typing

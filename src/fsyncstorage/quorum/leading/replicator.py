@@ -3,40 +3,24 @@ disk in parallel, and is durable when both have it.
 
 A `Replicator` is the replica (commit.replica) of a storage whose node writes.
 It is made with a writer that leads, and has applied all that the log has, for
-a data file that has exactly the same.
+a data file that has exactly the same.  A sync
 
-A sync runs in the thread of the leader (commit.sequencer), and no other runs
-in parallel (I9):
+1. offers the bytes that the log does not have yet, as one batch: it sends the
+   first chunk;
+2. syncs the disk;
+3. reads the answer, and then sends each further chunk.
 
-1. Offer the bytes that the log does not have yet, as one batch: send its first
-   chunk.
-2. Sync the disk.
-3. Read the answer.  Then send each further chunk, and read its answer.
-
-So nothing more is offered once the disk has failed, in a sync or in reading a
-chunk: what is read back then may be what the disk had before.
-
-*No answer*: no majority can be reached, or its answer was lost.  The writer
-offers the same record until its fate is known, with pauses that grow.  Commits
-that need this sync wait, and nothing else does.  After a second, `trouble`
-says so, and a line is logged when that try has ended.
-
-Blobs are in the log before the batch, brought there by the votes (staging).
-
-A storage that is closed gives up after some seconds.  Whether the log has the
-last batch is then as unknown as after a failed sync.
-
-*An interrupt* leaves a batch that the log may have, or half of it.  The next
-sync begins with that batch, as it is, and then offers what is after it.
+So nothing more is offered once the disk has failed: what is read back then may
+be what the disk had before.  While no majority answers, the same record is
+offered again and again, and nothing else.  An interrupt leaves a batch that
+the log may have, or half of it; the next sync completes that as it is.
 
 *Records that are no batch* are brought into the log between two syncs (`say`):
 the records of packs (agreeing), and Trims (trimming).
 
-Threads: one thread at a time calls `sync`.  `sync` and `say` take a lock, for
-which a close waits, too.  A thread of the keeper (keeping) saves what the node
-keeps.  Another thread ends the wait of a storage that is closed; it never asks
-the log, so that nothing holds it up.  What the threads share are single
-attributes, each set by one of them, and an event.
+Threads: one at a time calls `sync` (I9).  `sync` and `say` take a lock, for
+which a close waits, too; another thread ends their wait when the storage is
+closed, and never asks the log, so that nothing holds it up.
 """
 
 import contextlib

@@ -39,7 +39,6 @@ from collections.abc import Mapping
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
-from ..history.fold import State
 from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
@@ -59,6 +58,9 @@ from .loglimit import LogLimit
 from .loglimit import Trims
 from .writer import Fenced
 
+if typing.TYPE_CHECKING:
+    from .replicator import Replicator
+
 logger = logging.getLogger(__name__)
 
 #: Seconds from one round to the next: usually, and while the log is large.
@@ -69,22 +71,10 @@ STANDS_STILL = 30.0
 AT_ONCE = 1000
 
 
-class Writing(typing.Protocol):
-    """What is needed of the node that writes (Replicator)."""
-
-    def say(self, body: Trim) -> State: ...
-
-    @property
-    def kept(self) -> State: ...
-
-    @property
-    def identity(self) -> bytes: ...
-
-
 class Trimming:
 
-    def __init__(self, name: str, log: Log, writing: Writing, trims: Trims,
-                 limit: LogLimit, earlier: Earlier) -> None:
+    def __init__(self, name: str, log: Log, writing: 'Replicator',
+                 trims: Trims, limit: LogLimit, earlier: Earlier) -> None:
         self._name = name
         self._log = log
         self._writing = writing

@@ -1,21 +1,16 @@
 """The notes of nodes in the log: who owns a name, and what that node has kept.
 
-Two machines may be given one name by mistake.  Then each would replace the
-note of the other, and the log would be trimmed past what the other needs.  So
-a note also has the *identity* of its node: random bytes, which a node has from
-its beginning (files.state).  A name whose note has another identity is taken:
-until that note is forgotten, no node continues under the name, and none
-begins.  One member of the log may still have a note that was forgotten, so a
-majority must show it.
+If two machines had one name, each would replace the note of the other, and the
+log would be trimmed past what the other needs.  So a note also has the
+*identity* of its node: random bytes, which a node has from its beginning
+(files.state).  A name whose note has another identity is taken, until that
+note is forgotten.  A majority decides that: one member may still have a note
+that was forgotten.
 
-The log promises little about notes (interface): one that arrives late replaces
-a later one.
-
-A copy of a node (its directory was copied by hand, or its machine cloned) has
-the identity of the node, too, and is not told from it.  If both run, each
-replaces the note of the other, and the log is not kept for the one that is
-behind.  Each of them logs a warning when it finds a note that can only be of
-the other one.
+The log promises little about notes: one that arrives late replaces a later
+one.  A copy of a node (its directory was copied by hand, or its machine
+cloned) has its identity, too.  If both run, the log is not kept for the one
+that is behind; each logs a warning when it finds a note of the other.
 """
 
 import collections
