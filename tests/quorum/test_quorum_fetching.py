@@ -151,7 +151,7 @@ class Misled(BlobNodeTest):
         storage, follower = self.lead(), self.follow()
         state = follower.state
         raw = following(state, data(state, b'x', blobs=(Blob(
-            b'nobody'.ljust(16), oid(9), bytes(8), 1, bytes(32), False),)))
+            b'nobody'.ljust(16), oid(9), bytes(8), 1, bytes(32)),)))
         self.engine.own = [*self.engine.records, raw], place_of(raw)
         while follower.log.read(state.place.sequence + 1) != [raw]:
             follower.log.turn()

@@ -43,16 +43,11 @@ from ..log.reading import Refused
 
 def refuse_without(blob_dir: str | None, record: Record) -> None:
     """Refuse a record whose blobs this node cannot keep."""
-    if not isinstance(record.body, Data) or not record.body.blobs:
-        return
-    if blob_dir is None:
+    if blob_dir is None and isinstance(
+            record.body, Data) and record.body.blobs:
         raise Refused(
             f'record {record.sequence} has blobs, and this node has no'
             ' blob-dir: give it one, as the others have')
-    if any(blob.shared for blob in record.body.blobs):
-        raise Refused(
-            f'record {record.sequence} has blobs in a directory that all nodes'
-            ' see, and this release does not know that: upgrade this node')
 
 
 class Fetching:

@@ -37,7 +37,7 @@ class Item(typing.NamedTuple):
 def item(raw: bytes, body: Body) -> Item:
     blobs = body.blobs if isinstance(body, Data) else ()
     return Item(
-        len(raw) + sum(blob.size for blob in blobs if not blob.shared),
+        len(raw) + sum(blob.size for blob in blobs),
         b''.join(blob.staged for blob in blobs))
 
 

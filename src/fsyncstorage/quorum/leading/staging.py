@@ -67,7 +67,7 @@ class Staged:
         """These blobs, as a record names them."""
         return [
             Blob(each.id, each.oid, each.serial or tid, each.size,
-                 each.checksum, shared=False)
+                 each.checksum)
             for each in self.blobs.values()]
 
     def drop(self) -> None:
