@@ -77,6 +77,15 @@ class Follows(StandbyTest):
         self.assertEqual(disk.log[-1], 'sync')
         self.assertEqual(standby._follower.synced, self.here().state)
 
+    def test_it_reads_from_one_member(self):
+        """As long as that shows what others write."""
+        standby = self.started()
+        with mock.patch.object(self.log, 'turn') as turn:
+            for _ in range(5):
+                self.logged.write(10)
+                self.has_come_to_the_end(standby)
+            turn.assert_not_called()
+
     def note(self):
         return Note(SELF, self.here().state.place).packed()
 

@@ -239,7 +239,7 @@ class Standby:
     def _read(self, now: float) -> list[Apply]:
         given = self._reader.read()
         if given:
-            self._news = now
+            self._news, self._is_notified = now, False
         elif self._is_notified or now >= self._news + LOOKED_EVERY:
             self._news = now
             given = self._reader.look()
