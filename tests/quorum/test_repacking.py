@@ -254,8 +254,10 @@ class Confirmed(RepackingCase):
         with mock.patch.object(
                 module, 'confirmed',
                 lambda log, state: state.generation == 0):
-            with self.assertRaisesRegex(Unanswered, 'Replace that'):
+            with self.assertRaisesRegex(Refused, 'Replace that') as caught:
                 self.apply_all(follower)
+        # It is read again: others may have another record there.
+        self.assertIs(caught.exception.why, Why.DAMAGED)
         self.assertEqual(self.content(), before)
         self.assertIsNone(self.kept().becoming)
         self.apply_all(follower)

@@ -29,6 +29,7 @@ from ..files import state as states
 from ..files.state import Kept
 from ..history.fold import Apply
 from ..history.fold import State
+from ..history.fold import Why
 from ..history.record import Data
 from ..history.record import Epoch
 from ..history.record import PackSwap
@@ -148,7 +149,7 @@ class Follower:
         self.sync()
         self.save()
         if not confirmed(self.log, state):
-            raise Unanswered(MISLED)  # others may have another one
+            raise Refused(MISLED, Why.DAMAGED)  # others may have another one
         made = self._repacking.made(self.whole, becoming)
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)
