@@ -118,19 +118,23 @@ def ends(log: Log) -> Ends:
 
 
 def ask(log: Log, state: State) -> Word:
-    """What the log has after this state: a record that any member shows, or
-    what a majority says."""
-    end, refused = 0, []
-    for word in each(log, lambda member: hear(log, state, member)):
-        if isinstance(word, Apply):
-            break
-        if word is None:
-            end += 1
-        else:
-            refused.append(word)
-        if majority(log) in (end, len(refused)):
-            break
-    return word
+    """What the log has after this state: what a majority says, or else a
+    record that any member shows."""
+    shown, end, refused = None, 0, []
+    try:
+        for word in each(log, lambda member: hear(log, state, member)):
+            if isinstance(word, Apply):
+                shown = shown or word
+            elif word is None:
+                end += 1
+            else:
+                refused.append(word)
+            if majority(log) in (end, len(refused)):
+                return word
+    except Unanswered:
+        if shown is None:
+            raise
+    return shown
 
 
 def hear(log: Log, state: State, member: int) -> Word:
