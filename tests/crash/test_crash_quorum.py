@@ -340,7 +340,7 @@ def give_up_a_batch(engine):
     state, id = state_behind(engine), b'given up'.ljust(16)
     engine.blobs[id, 0] = b'nobody has it'
     raw = following(state, data(state, b'x', state.end + 9, tuple(
-        Blob(id, oid(number), tid, 13, bytes(32), False)
+        Blob(id, oid(number), tid, 13, bytes(32))
         for number in (1, 9) for tid in (b'\x7f' * 8, bytes(8)))))
     engine.append(engine.head, place_of(raw), raw)
 
@@ -381,7 +381,7 @@ def mislead(follower):
     tid = b'\x7f' * 8
     blobs = [blob._replace(oid=oid(8), tid=tid)
              for raw in there[-1:] for blob in parse(raw).body.blobs[:1]]
-    blobs.append(Blob(b'nobody'.ljust(16), oid(9), tid, 13, bytes(32), False))
+    blobs.append(Blob(b'nobody'.ljust(16), oid(9), tid, 13, bytes(32)))
     raw = following(state, data(
         state, b'late' * 300, state.end + 1200, tuple(blobs)))
     with contextlib.suppress(Refused):

@@ -101,6 +101,14 @@ def what_is_followed_is_refused_and_followed_again(machine):
     assert machine.nodes[2].state.place.link not in machine.history
 
 
+def the_wrong_one_refuses_what_all_others_take(machine):
+    """It has lost the record before."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.lose(back=1)
+    machine.write(which=0, length=1, faults=[])
+    assert machine.nodes[0].leads
+
+
 def another_one_leads_past_the_first(machine):
     """And the member that the first one asks loses just that."""
     machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
@@ -133,5 +141,6 @@ ALL = [
     a_node_follows_what_only_the_wrong_one_has,
     what_is_followed_is_refused_once_the_wrong_one_is_replaced,
     what_is_followed_is_refused_and_followed_again,
+    the_wrong_one_refuses_what_all_others_take,
     one_whose_lease_is_over_writes_at_the_wrong_one,
     the_wrong_one_renews_a_lease_that_another_one_has]

@@ -227,6 +227,8 @@ class FakeLog:
     def __init__(self, engine):
         self._engine = engine
         self._stopped = False
+        #: The member that is asked first.
+        self._first = 0
         #: No majority answers it.
         self.is_away = False
         #: What the answer to the last question will raise.
@@ -258,8 +260,18 @@ class FakeLog:
     def create(self, log):
         self._call('create', log)
 
+    def _one_of(self, member):
+        """This member; or one that answers, from the first one on."""
+        if member is not None:
+            return member
+        return next(each for each in range(self._first, self._first + MEMBERS)
+                    if each % MEMBERS not in self._engine.away)
+
+    def turn(self):
+        self._first = (self._first + 1) % MEMBERS
+
     def ends(self, member=None):
-        return self._call('ends', member)
+        return self._call('ends', self._one_of(member))
 
     def append(self, before, place, raw):
         self._call('append', before, place, raw)
@@ -276,7 +288,7 @@ class FakeLog:
             raise self._answer
 
     def read(self, sequence, member=None):
-        return self._call('read', sequence, member)
+        return self._call('read', sequence, self._one_of(member))
 
     def wait(self, sequence, seconds):
         self._call('wait', sequence, seconds, lambda: self._stopped)
@@ -302,7 +314,7 @@ class FakeLog:
         self._call('note', node, raw)
 
     def notes(self, member=None):
-        return self._call('notes', member)
+        return self._call('notes', self._one_of(member))
 
     def forget(self, node):
         self._call('forget', node)
@@ -311,7 +323,7 @@ class FakeLog:
         self._call('stage', id, number, data)
 
     def staged(self, id, number, member=None):
-        return self._call('staged', id, number, member)
+        return self._call('staged', id, number, self._one_of(member))
 
     def unstage(self, ids):
         self._call('unstage', set(ids))

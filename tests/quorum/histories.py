@@ -15,6 +15,7 @@ it has it, by its own clock or by what most members show, and is not told then
 by one member alone that a record is in the log.
 """
 
+import threading
 import typing
 import zlib
 from collections.abc import Callable
@@ -45,6 +46,10 @@ from fsyncstorage.quorum.log import members
 from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Trimmed
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.outage import Outage
+from fsyncstorage.quorum.log.outage import Patience
+from fsyncstorage.quorum.log.reading import Reader
+from fsyncstorage.quorum.log.reading import Refused
 
 from .fakelog import MEMBERS
 from .fakelog import Fault
@@ -68,6 +73,13 @@ ROOM = 46
 WHICH = strategies.integers(0, NODES - 1)
 LENGTHS = strategies.sampled_from((1, 2, ROOM, ROOM + 1, 2 * ROOM + 3))
 OF_ANY_CALL = Fault.NONE, Fault.BEFORE, Fault.AFTER, Fault.DELAYED
+
+
+def impatient():
+    """It tries nothing again."""
+    at_once = threading.Event()
+    at_once.set()
+    return Patience(Outage('a test waits'), at_once)
 
 
 def some_of(faults):
@@ -138,9 +150,11 @@ class Node:
         return self.clock() < self.until
 
     def save(self):
-        """Only what it can go on from is kept, and what a majority has."""
+        """Only what it can go on from is kept: what it has written, or what a
+        majority has."""
         try:
-            is_confirmed = members.confirmed(self.log, self.state)
+            is_confirmed = self.has_led or members.confirmed(
+                self.log, self.state)
         except Unanswered:  # it was trimmed
             return
         if not is_confirmed:
@@ -153,10 +167,14 @@ class Node:
         self.writer = None
 
     @property
+    def has_led(self):
+        return (self.writer is not None
+                and self.state.writer == self.writer.id)
+
+    @property
     def leads(self):
         """It may write something now."""
-        return (self.writer is not None and not self.writer.left
-                and self.state.writer == self.writer.id)
+        return self.has_led and not self.writer.left
 
     def begin(self, becomes=lambda content: content):
         self.task = Task(
@@ -456,14 +474,13 @@ class Histories(RuleBasedStateMachine):
     def asks(self, node):
         """Is there more for this node?"""
         found = members.ask(node.log, node.state)
-        if isinstance(found, members.Shown):
-            node.takes(*found.applied)
+        if isinstance(found, fold.Apply):
+            node.takes(*found)
             return True
-        if isinstance(found, members.Nothing):
+        if found is None:
             assert self.is_at_the_end(node)
         else:
-            # (A hole may be that of an answer.)
-            assert found.why.elsewhere or not self.can_go_on(node)
+            assert not self.can_go_on(node)
         return False
 
     def is_at_the_end(self, node):
@@ -489,14 +506,16 @@ class Histories(RuleBasedStateMachine):
                 break
 
     def comes_to_the_end(self, node):
-        """Where it cannot go on, it starts again from what it has kept."""
-        if self.is_stuck(node):
+        """Where it cannot go on, it starts again from what it has kept, with
+        another member."""
+        for _ in range(MEMBERS + 1):
+            if not self.is_stuck(node):
+                return
             node.fall_back()
-            if self.is_stuck(node):
-                assert self.no_majority_is_sound()
-                self.heal()
-                node.fall_back()
-                assert not self.is_stuck(node)
+        assert self.no_majority_is_sound()
+        self.heal()
+        node.fall_back()
+        assert not self.is_stuck(node)
 
     def no_majority_is_sound(self):
         """Beside the wrong one another has damage, or all have a forged record
@@ -506,9 +525,16 @@ class Histories(RuleBasedStateMachine):
 
     def is_stuck(self, node):
         """No last word is known, or it is about what no majority has."""
+        reader = Reader(node.log, node.state)
         try:
-            while self.asks(node):
-                pass
+            for applied in reader.to_the_end(impatient()):
+                node.takes(*applied)
+        except Refused:
+            assert not self.can_go_on(node)
+        except Unanswered:  # a forged record may look like a damaged one
+            return not self.forged or (
+                node.state.place.link != self.history[-1])
+        try:
             return node.state != node.saved[0] and not members.confirmed(
                 node.log, node.state)
         except Unanswered:

@@ -264,7 +264,9 @@ class FollowTest(TestCase):
     def rejoin(self, engine=None, *faults):
         log = FakeLog(engine or self.engine)
         log.faults.extend(faults)
-        return self.rejoin_by(log)
+        follower = self.rejoin_by(log)
+        log.faults.clear()
+        return follower
 
     def apply_all(self, follower):
         """All that the log has by now."""

@@ -328,17 +328,6 @@ class Kept(NodeTest):
         storage.line.release_answers()
         committer.result()
 
-    def test_not_what_a_majority_does_not_confirm(self):
-        self.soon()
-        storage = self.lead()
-        before = self.kept()
-        self.engine.away |= {1, 2}
-        commit(storage, {1: b'x'})  # the log answers, two do not by themselves
-        storage.replica._keeper.save()
-        self.assertEqual(self.kept(), before)
-        self.engine.away.clear()
-        self.until_kept(storage)
-
     def test_it_is_tried_again(self):
         self.soon()
         storage = self.lead()

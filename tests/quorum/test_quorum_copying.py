@@ -286,11 +286,11 @@ class Begins(TestCase):
         """And repeated: there is one log, and it is that of this file."""
         self.filled()
         for fault in Fault.BEFORE, Fault.AFTER:
-            for answered in range(3):
+            for answered in range(4):
                 with self.subTest(fault=fault, answered=answered):
                     engine = Engine(None)
                     log = FakeLog(engine)
-                    log.faults.extend([Fault.NONE] * answered + [fault])
+                    log.faults.extend([Fault.NONE] * answered + [fault] * 2)
                     with self.assertRaises(Unanswered):
                         begin(self.path(), log)
                     identity = begin(self.path(), log)
@@ -309,7 +309,7 @@ class Begins(TestCase):
     def test_a_log_that_comes_late(self):
         """The first call was not answered; the second one takes another
         identity, and finds the first one there."""
-        self.log.faults.extend([Fault.NONE, Fault.DELAYED])
+        self.log.faults.extend([Fault.NONE] * 2 + [Fault.DELAYED])
         with self.assertRaises(Unanswered):
             begin(self.path(), self.log)
         kept = states.load(self.path())

@@ -124,7 +124,7 @@ class Checks(EtcdCase):
         with self.assertRaises(Refused) as raised:
             check(self.another([
                 f'http://127.0.0.1:{port}', f'http://localhost:{port}',
-                self.cluster.addresses[1]]))
+                self.cluster.addresses[1]]), strict=True)
         self.assertIn('the same member', str(raised.exception))
 
     def test_the_survey(self):
@@ -138,7 +138,8 @@ class Checks(EtcdCase):
 
     def test_no_users(self):
         with self.assertRaises(Refused) as raised:
-            check(self.another(user='node', password='secret'))
+            check(self.another(
+                user='node', password='secret'), strict=True)
         self.assertIn('no users', str(raised.exception))
 
 
@@ -409,7 +410,7 @@ class Users(AsUser, EtcdCase):
                 ('"user" and "password"', {'user': None, 'password': None}),
                 ('grant-permission', {'prefix': 'of/others'})):
             with self.subTest(options), self.assertRaises(Refused) as raised:
-                check(self.another(**options))
+                check(self.another(**options), strict=True)
             self.assertIn(words, str(raised.exception))
 
 
@@ -458,7 +459,7 @@ class Tls(TlsCase):
                 ('refuses our certificate', {
                     'cert': files.other_cert, 'key': files.other_key})):
             with self.subTest(options), self.assertRaises(Refused) as raised:
-                check(self.another(**options))
+                check(self.another(**options), strict=True)
             self.assertIn(words, str(raised.exception))
 
     def test_certificates_that_are_replaced(self):
@@ -486,7 +487,7 @@ class Tls(TlsCase):
         with self.assertRaises(Refused) as raised:
             check(self.another([
                 f'https://localhost:{each.port}'
-                for each in self.cluster.members]))
+                for each in self.cluster.members]), strict=True)
         self.assertIn('its certificate is refused', str(raised.exception))
 
     def test_without_tls(self):
@@ -513,5 +514,5 @@ class TlsAndUsers(AsUser, TlsCase):
         self.assertEqual(log.notes(), {A: b'note'})
         log.wait(1, 0.1)
         with self.assertRaises(Refused) as raised:
-            check(self.another(user=None, password=None))
+            check(self.another(user=None, password=None), strict=True)
         self.assertIn('CommonName', str(raised.exception))

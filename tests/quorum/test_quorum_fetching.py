@@ -16,15 +16,24 @@ from ZODB.serialize import referencesf
 from fsyncstorage import datafile
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
+from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
+from ..support import until
 from . import blobnodes
 from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
 from .fakelog import MEMBERS
+from .logged import NODE
+from .nodes import state_behind
 from .samples import LOG
+from .samples import data
+from .samples import following
+from .wrongmember import EngineWithWrong
 
 LARGE = bytes(range(256)) * (MOST // 256) * 2 + b'the rest'
 
@@ -126,12 +135,32 @@ class OneMemberIsWrong(FetchingTest):
         self.damage_all()
         for _ in range(2):
             with self.assertRaisesRegex(
-                    Refused, 'is not in the log as it was staged.*Replace'):
+                    Refused, 'no member has the blob.*Replace'):
                 self.follow('c')
         self.assertEqual(self.blob_files('c'), {})
         self.engine.damaged_blobs = {}
         self.follow('c')
         self.are_the_same_blobs('a', 'c')
+
+
+class Misled(BlobNodeTest):
+
+    def test_a_standby_reads_on_from_another_member(self):
+        """One shows a record whose blob nobody has."""
+        self.engine = EngineWithWrong(LOG)
+        storage, follower = self.lead(), self.follow()
+        state = follower.state
+        raw = following(state, data(state, b'x', blobs=(Blob(
+            b'nobody'.ljust(16), oid(9), bytes(8), 1, bytes(32)),)))
+        self.engine.own = [*self.engine.records, raw], place_of(raw)
+        while follower.log.read(state.place.sequence + 1) != [raw]:
+            follower.log.turn()
+        self.commit_blobs(storage, {1: b'right'})
+        standby = Standby(follower, NODE, 1 << 30)
+        self.addCleanup(standby.close)
+        standby.start()
+        until(lambda: standby.state == state_behind(self.engine), 'it follows')
+        self.assertEqual(self.contents('b'), [b'right'])
 
 
 class Failing(FetchingTest):

@@ -7,6 +7,7 @@ import os
 import threading
 from unittest import mock
 
+from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
 
@@ -25,6 +26,8 @@ from fsyncstorage.server.server import Server
 from fsyncstorage.wire import frames
 from perf.ports import free_address
 
+from ..client.connected import begin
+from ..client.connected import store
 from ..client.test_client_outcome import InOneTrip
 from ..client.test_client_outcome import InTwoTrips
 from ..support import PATIENCE
@@ -288,3 +291,52 @@ class SideBySide(InOneTrip, NodesTest):
                 serial = self.commit(number, data, serial=serial)
                 committed = data
         return committed
+
+
+class ChangeOfLeader:
+
+    def setUp(self):
+        super().setUp()
+        bootstrap(self.path_of('b'))
+        self.lead('a')
+        self.client = self.connect()
+
+    def commit_again(self):
+        with self.assertRaises(TransientError):
+            self.commit()
+        return self.commit()  # it waits for the next node
+
+    def test_a_vote_that_meets_it_can_be_tried_again(self):
+        """Nothing was promised to anybody."""
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit_again)
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.lead('b')
+        tid = committing.result()
+        self.assertEqual(self.called, [tid])
+        self.assertEqual(
+            [record.tid for transaction in self.storage.iterator()
+             for record in transaction], [tid])
+
+
+class InTwo(InTwoTrips):
+
+    def commit(self, number=1, data=b'x'):
+        transaction = begin(self.client)
+        try:
+            store(self.client, transaction, number, data)
+            self.client.tpc_vote(transaction)
+            return self.client.tpc_finish(transaction, self.called.append)
+        except ClientDisconnected:
+            self.client.tpc_abort(transaction)
+            raise
+
+
+class AtAVote(InTwo, ChangeOfLeader, NodesTest):
+
+    request = frames.Vote
+
+
+class AtATrip(InOneTrip, ChangeOfLeader, NodesTest):
+
+    request = frames.Trip

@@ -55,8 +55,8 @@ IDENTITIES = strategies.binary(min_size=16, max_size=16)
 OIDS = strategies.binary(min_size=8, max_size=8)
 CHECKSUMS = strategies.binary(min_size=32, max_size=32)
 SOME_BLOBS = strategies.builds(
-    Blob, IDENTITIES, OIDS, OIDS, NUMBERS, CHECKSUMS, strategies.booleans())
-BLOB = Blob(b's' * 16, b'o' * 8, b't' * 8, 5, b'c' * 32, True)
+    Blob, IDENTITIES, OIDS, OIDS, NUMBERS, CHECKSUMS)
+BLOB = Blob(b's' * 16, b'o' * 8, b't' * 8, 5, b'c' * 32)
 
 
 @strategies.composite
@@ -120,7 +120,7 @@ SAMPLE = Record(
         100, 110, (BLOB,), b'bytes'))
 # Where the fields of its blob are.
 OF_BLOB = BLOBS + 4
-SIZE_OF_BLOB, SHARED = OF_BLOB + 32, OF_BLOB + 72
+SIZE_OF_BLOB = OF_BLOB + 32
 
 
 def with_field(offset, shape, value):
@@ -219,7 +219,7 @@ class Bounds(unittest.TestCase):
                 (BEGIN, '>Q', 105), (BEGIN, '>Q', 1 << 63),
                 (END, '>Q', 108), (END, '>Q', 1 << 63),
                 (BLOBS, '>I', 0xffffffff), (BLOBS, '>I', 2),
-                (SHARED, 'B', 2), (SIZE_OF_BLOB, '>Q', 1 << 63)):
+                (SIZE_OF_BLOB, '>Q', 1 << 63)):
             with self.subTest(offset=offset, value=value):
                 with self.assertRaises(Damaged):
                     parse(with_field(offset, shape, value))

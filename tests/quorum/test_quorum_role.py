@@ -33,7 +33,6 @@ from ..support import oid
 from ..support import until
 from ..support import vote
 from .fakelog import FakeLog
-from .nodes import led
 from .roles import RolesTest
 from .samples import SELF
 
@@ -180,16 +179,6 @@ class Retreat(RolesTest):
         with self.assertRaisesRegex(LeaderChanged, 'does not lead any more'):
             commit(self.a.storage, {1: b'x'})
         self.assertIn('does not lead', self.a.storage.replica.trouble)
-
-    def test_a_successor_that_is_found_without_a_commit(self):
-        """The lease is not asked: it goes on."""
-        with mock.patch.object(primary, 'ASK_EVERY', 0.01):
-            self.both()
-            with self.assertLogs('fsyncstorage', 'CRITICAL') as logged:
-                led(FakeLog(self.engine),
-                    self.a.storage.replica._writer.state, 'other')
-                self.is_over()
-            self.assertIn('in epoch 2', logged.output[0])
 
     def test_a_failing_disk(self):
         """The lease is given back; the process ends, and a person looks."""

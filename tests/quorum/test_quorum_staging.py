@@ -57,8 +57,8 @@ class InTheLog(StagingTest):
         content = os.urandom(2 * MOST + 7)
         tid = self.commit_blobs(storage, {1: content, 2: b'', 3: b'small'})
         one, empty, small = self.blobs_in_the_log()
-        self.assertEqual((one.oid, one.tid, one.size, one.shared),
-                         (oid(1), tid, len(content), False))
+        self.assertEqual((one.oid, one.tid, one.size),
+                         (oid(1), tid, len(content)))
         self.assertEqual([*map(len, self.chunks(one.staged))],
                          [MOST, MOST, 7])
         self.assertEqual(b''.join(self.chunks(one.staged)), content)

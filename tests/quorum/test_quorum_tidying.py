@@ -54,7 +54,7 @@ class NamedTest(TestCase):
         """In a record of its own."""
         self.writer._begin([lambda: Data(
             self.writer.state.end, self.writer.state.end + 1, tuple(
-                Blob(id, bytes(8), bytes(8), 0, bytes(32), False)
+                Blob(id, bytes(8), bytes(8), 0, bytes(32))
                 for id in ids), b'x')])
         settle(self.writer)
         return self.writer.state.place.sequence

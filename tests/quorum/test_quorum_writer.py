@@ -13,24 +13,18 @@ from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.leading.writer import Fenced
-from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log.interface import Unanswered
 
-from .fakelog import MEMBERS
 from .fakelog import Engine
 from .fakelog import FakeLog
-from .fakelog import Fault
 from .logcontract import Contract
 from .logcontract import WithoutALog
 from .samples import KIND
 from .samples import LOG
 from .samples import changed
 from .samples import following
-from .samples import identify
 from .samples import leader
 from .samples import settle
-from .wrongmember import EngineWithWrong
-from .wrongmember import LogThroughOne
 
 
 class WriterTest(unittest.TestCase):
@@ -116,69 +110,6 @@ class TheFence(WriterTest):
                 following(self.writer.state, Trim(1)), KIND, 'B', 200))
         self.write(b'bytes')
         self.fenced('does not know')
-
-
-class OneWrongMember(WriterTest):
-    """M4: no single member has the last word: one alone fences nobody, and
-    makes nobody a leader."""
-
-    def setUp(self):
-        self.engine = EngineWithWrong(LOG)
-        self.log = LogThroughOne(self.engine)
-        self.writer = leader(self.log, beginning(LOG, 0, 4))
-
-    def write_all(self, content):
-        self.write(content)
-        settle(self.writer)
-
-    # A successor, found by a writer that has nothing to append
-
-    def test_another_one_leads(self):
-        leader(FakeLog(self.engine), self.writer.state, 'successor')
-        with self.assertRaisesRegex(Fenced, 'in epoch 2'):
-            self.writer.find_successor()
-        self.fenced('in epoch 2')
-
-    def test_only_one_member_knows_of_it(self):
-        self.write(b'bytes', Fault.AFTER)
-        self.unanswered()
-        self.engine.lose(1, self.writer.state.place)
-        wrong = LogThroughOne(self.engine)
-        wrong.through = self.engine.wrong
-        other = Writer(wrong, self.writer.state, identify('other'))
-        other.lead(LOG)
-        with self.assertRaises(Fenced):
-            other.advance()
-        self.writer.find_successor()
-        self.engine.away = {0}
-        with self.assertRaisesRegex(Unanswered, 'not enough'):
-            self.writer.find_successor()
-        self.engine.away = set()
-        settle(self.writer)
-        self.assertEqual(self.written(), b'FS30bytes')
-
-    # Its own records
-
-    def test_what_a_majority_has_is_confirmed(self):
-        self.write_all(b'first')
-        self.assertEqual(self.writer.confirm(), self.writer.state)
-        for away in range(MEMBERS):
-            self.engine.away = {away}
-            self.assertEqual(self.writer.confirm(), self.writer.state)
-        self.engine.away = {0, 1}
-        with self.assertRaisesRegex(Unanswered, '1 of 3 members have shown'):
-            self.writer.confirm()
-
-    def test_what_one_member_has_taken_is_not_confirmed(self):
-        """It had lost the record of the next epoch, and no others."""
-        self.write_all(b'first')
-        leader(LogThroughOne(self.engine), self.writer.state, 'successor')
-        self.engine.lose(2, self.writer.state.place)
-        self.log.through = self.engine.wrong
-        self.write_all(b'second')
-        with self.assertRaisesRegex(Fenced, 'most members of the log'):
-            self.writer.confirm()
-        self.fenced('most members')
 
 
 class InMemory(unittest.TestCase):

@@ -185,7 +185,7 @@ class TheFence(NodeTest):
         storage.store(oid(3), z64, b'x', '', begun)
         self.fence()
         with self.assertRaises(Fenced):
-            storage.replica._writer.find_successor()
+            storage.replica.say(Trim(1))
         size = storage.getSize()
         with self.assertRaises(TransientError):
             storage.tpc_vote(begun)

@@ -100,7 +100,7 @@ class RoundsCase(TestCase):
         self.logged.add(10)
         content = self.logged.content[state.end:]
         self.writing.say(data(state, content, blobs=(Blob(
-            id, bytes(8), bytes(8), size, bytes(32), False),)))
+            id, bytes(8), bytes(8), size, bytes(32)),)))
         self.writing.keep()
         return id
 

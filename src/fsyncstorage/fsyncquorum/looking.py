@@ -24,6 +24,7 @@ from ..quorum.history.record import Place
 from ..quorum.history.record import Record
 from ..quorum.history.record import Unknown
 from ..quorum.history.record import parse
+from ..quorum.log import members
 from ..quorum.log.interface import Missing
 from ..quorum.log.interface import Trimmed
 from ..quorum.log.interface import Unanswered
@@ -48,7 +49,7 @@ def look(log: EtcdLog, name: str) -> dict[str, Any]:
         'trouble': None}
     head = 0
     try:
-        ends = log.ends()
+        ends = members.ends(log)
         head = ends.head.sequence
         found.update(_of_log(log, ends))
     except (Missing, Unanswered) as error:

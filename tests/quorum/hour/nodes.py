@@ -168,12 +168,17 @@ class Node(Program):
     def keep(self, directory):
         """Copy what it has, as it is in memory only."""
         shutil.copytree(self.disk, os.path.join(directory, self.name),
-                        ignore=shutil.ignore_patterns('ballast'))
+                        ignore=shutil.ignore_patterns(
+                            'ballast', 'Data.fs.local'))
 
     def leftovers(self):
-        """Names beside the data that a node at rest does not have."""
+        """Names beside the data that a node at rest does not have.
+
+        (The socket of a primary that was killed stays until it leads again.)
+        """
         known = {'Data.fs', 'Data.fs.index', 'Data.fs.quorum', 'Data.fs.lock',
-                 'Data.fs.old', 'Data.fs.checkpoint', 'blobs', 'blobs.old'}
+                 'Data.fs.old', 'Data.fs.checkpoint', 'Data.fs.local', 'blobs',
+                 'blobs.old'}
         return sorted(
             name for name in os.listdir(self.disk)
             if name not in known and not name.startswith('Data.fs.tr'))

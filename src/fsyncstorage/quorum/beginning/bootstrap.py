@@ -29,6 +29,7 @@ from ..leading.writer import new_identity
 from ..log.interface import Exists
 from ..log.interface import Log
 from ..log.interface import Missing
+from ..log.members import ends
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ def _kept_before(path: str, end: int) -> Kept | None:
 
 def _identity_of(log: Log) -> bytes | None:
     with contextlib.suppress(Missing):
-        return log.ends().log
+        return ends(log).log
     return None
 
 

@@ -1,28 +1,16 @@
 """A node is made of the files of another one, which may be running.
 
 What a node keeps (`Data.fs.quorum`) says up to where its file is on the disk,
-and the bytes before that end do not change any more.  So this module first
-reads what was kept, then opens the file, and copies no more of it than that
-end.  What the other node has written since is after that end; the log has it,
-and the start of the new node reads it there (rejoin).
+and the bytes before that end do not change.  So this module first reads what
+was kept, then opens the file, and copies no more than that; the log has the
+rest.  If a pack has put another file in its place, what was kept does not fit,
+and both are read again.  Blobs of the transactions that are copied are copied;
+the new node gets the others from the log.
 
 *The place is noted* before anything is copied, so that the log is not trimmed
-past it during the copy.  A node that trims the log first appends a Trim, and
-then looks at the notes again (leading.trimming).  So after noting its place,
-the copy reads the log for a Trim: if one is about records that the copy needs,
-the note may have come too late.  A copy that fails removes its note.  No other
-node may have the name (log.notes): the copy is a new node with a new identity.
-
-*A pack* may put another file in the place of the one that was kept.  Then what
-was kept does not fit the file that was opened: its last transaction ends
-somewhere else, because a pack replaces a file only if the new one is shorter
-before that end.  Both are then read again.  A file that has been opened does
-not change.  The new node packs its copy itself, when it meets that pack in the
-log.
-
-*Blobs* have their final names, and do not change.  Blobs of the transactions
-that are copied are copied; the new node gets the others from the log.  A blob
-that a pack removes during the copy is not needed after that pack.
+past it.  A node that trims first appends a Trim, and then looks at the notes
+again.  So the copy then reads the log for a Trim: if one is about records that
+the copy needs, the note has come too late.
 
 The copy gets its name when it is complete and durable.  So it can be
 interrupted at any moment, and repeated.
@@ -47,6 +35,7 @@ from ..history.record import Trim
 from ..leading.writer import new_identity
 from ..log.interface import Log
 from ..log.interface import Unanswered
+from ..log.members import ends
 from ..log.notes import Author
 from ..log.notes import shown
 from ..log.outage import Outage
@@ -127,16 +116,16 @@ def _opened(source: str) -> tuple[Kept, datafile.DataFile]:
 
 
 def _refuse_another_log(source: str, kept: Kept, log: Log) -> None:
-    ends, place = log.ends(), kept.state.place
-    if ends.log != kept.state.log:
+    found, place = ends(log), kept.state.place
+    if found.log != kept.state.log:
         raise FileStorageError(
             f'{source} is a file of another log ({kept.state.log.hex()}, and'
-            f' this one is {ends.log.hex()})')
-    if ends.head.sequence < place.sequence:
+            f' this one is {found.log.hex()})')
+    if found.head.sequence < place.sequence:
         raise FileStorageError(
             f'{source} has seen record {place.sequence}, and the log ends at'
-            f' {ends.head.sequence}: it has lost its end, or was restored')
-    _refuse_if_too_old(source, kept, ends.first)
+            f' {found.head.sequence}: it has lost its end, or was restored')
+    _refuse_if_too_old(source, kept, found.first)
 
 
 def _refuse_if_too_old(source: str, kept: Kept, first: int) -> None:

@@ -1,20 +1,14 @@
 """What each start checks before a node relies on this etcd.
 
-A start is refused, with advice, if a member is older than 3.5.6, if fewer than
-three members vote, if the addresses name one member twice, two clusters or a
-learner, if etcd does not let us in, if there is too little room for the log,
-or if what is below the prefix is no log.
-Members that do not answer are left out, as long as one answers.  If none does,
-the check raises Unanswered, and a start waits.  It asks again and again: so an
-unanswered check logs nothing, and the error has what is wrong with each
-member.
+Wrong is: a member that is older than 3.5.6 or a learner, fewer than three that
+vote, one under two addresses, two clusters, an etcd that does not let us in,
+too little room for the log, something else than a log below the prefix.
 
-A start may happen unattended, years after the set-up, and then one member may
-be wrong: its certificate has expired, it is about to be replaced, or it was
-begun anew as a cluster of its own.  So while a majority is sound, what is
-wrong with one member is only logged as an error.  The same holds if one of
-three members was removed, or if some have too little room.  Where a log or a
-node begins, all of this is refused (`strict`).
+Where a log or a node begins, all of this is refused (`strict`).  A later start
+may happen unattended, years after the set-up: then what is wrong is logged as
+an error, and the start goes on, or waits if no majority answers.  It asks
+again and again: so an unanswered check logs nothing, and the error has what is
+wrong with each member.
 
 3.5.6: in earlier releases, members may come to give different answers after a
 crash within a defragmentation, or with users switched on.
@@ -26,6 +20,7 @@ import logging
 import re
 import typing
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 from ..history.record import Damaged
@@ -65,10 +60,6 @@ MEANING = {
 
 T = typing.TypeVar('T')
 
-#: What is to be logged, once each, with its level.
-Remarks = dict[str, int]
-
-
 class Survey(typing.NamedTuple):
     #: By the addresses of all members; for one that did not answer, the error.
     members: dict[str, Status | Trouble]
@@ -99,50 +90,48 @@ def survey(log: EtcdLog) -> Survey:
 
 
 def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
-    """Raise Refused or Unanswered if no node should rely on this etcd.
+    """Raise Refused if no node should begin with this etcd; Unanswered if a
+    node cannot begin yet.
 
     `limit` is the most bytes that the log may have, if that is known.
     """
-    remarks: Remarks = {}
-    try:
-        _check(log, limit, strict, remarks)
-    except Refused:
-        _log(remarks)
-        raise
-    except Unanswered as error:
-        faults = [words for words, level in remarks.items()
-                  if level >= logging.ERROR and words not in str(error)]
-        raise type(error)('. '.join([str(error), *faults])) from error
-    _log(remarks)
-
-
-def _log(remarks: Remarks) -> None:
-    for words, level in remarks.items():
-        logger.log(level, '%s', words)
-
-
-def _check(log: EtcdLog, limit: int, strict: bool, remarks: Remarks) -> None:
     found = survey(log)
-    allowed = 0 if strict else (log.members - 1) // 2
-    answered = _those_that_answer(found.members, allowed, remarks, _fault_of)
-    _refuse_one_twice(answered)
-    _refuse_two_clusters(found.members, strict)
-    _check_prefix(log, allowed, remarks)
+    wrong = [*dict.fromkeys(_what_is_wrong(log, found, limit))]
+    if strict and wrong:
+        raise Refused(f'etcd: {wrong[0]}')
     if found.voting is None:
-        raise _no_majority(found.members)
-    if found.voting < FEWEST:
-        too_few = (
-            f'etcd: the cluster has {found.voting} members that vote, and'
-            f' needs {FEWEST}: with fewer, none may be away. Add members, on'
-            ' machines that do not fail together (etcdctl member add)')
-        if strict or found.voting < FEWEST - 1:
-            raise Refused(too_few)
-        remarks[too_few] = logging.ERROR
+        raise _no_majority(found.members, wrong)
+    for words in wrong:
+        logger.error('etcd is not as a node needs it: %s', words)
     for alarm in found.alarms:
-        remarks[f'etcd: alarm {alarm}. {MEANING.get(alarm, "")}'] = (
-            logging.ERROR)
-    _check_room(answered, limit, strict, remarks)
+        logger.error('etcd: alarm %s. %s', alarm, MEANING.get(alarm, ''))
+    for name, each in found.members.items():
+        if isinstance(each, Trouble) and fault(each) is None:
+            logger.warning('etcd: %s does not answer: %s', name, each)
     log.find_leader()
+
+
+def _what_is_wrong(log: EtcdLog, found: Survey, limit: int) -> Iterator[str]:
+    yield from _of_troubles(found.members)
+    statuses = {name: each for name, each in found.members.items()
+                if isinstance(each, Status)}
+    names: dict[int, str] = {}
+    for name, status in statuses.items():
+        if (words := _of_status(status, limit)) is not None:
+            yield f'{name}: {words}'
+        other = names.setdefault(status.id, name)
+        if other != name:
+            yield (f'{other} and {name} are the same member: name each once,'
+                   ' and at least three')
+    # (If most are of one cluster, the others are in trouble: see `survey`.)
+    clusters = {status.cluster for status in statuses.values()}
+    if len(clusters) > 1:
+        yield f'the addresses are those of {len(clusters)} different clusters'
+    if found.voting is not None and found.voting < FEWEST:
+        yield (f'the cluster has {found.voting} members that vote, and needs'
+               f' {FEWEST}: with fewer, none may be away. Add members, on'
+               ' machines that do not fail together (etcdctl member add)')
+    yield from _of_the_prefix(log)
 
 
 def _each(cluster: Cluster, question: Question,
@@ -157,35 +146,14 @@ def _each(cluster: Cluster, question: Question,
     return found
 
 
-def _those_that_answer(
-        found: dict[str, T | Trouble], allowed: int, remarks: Remarks,
-        fault_of: Callable[[T], str | None] = lambda answer: None
-        ) -> dict[str, T]:
-    """Raise Refused if more than `allowed` members have a fault."""
-    faults: list[str] = []
+def _of_troubles(found: dict[str, T | Trouble]) -> Iterator[str]:
     for name, each in found.items():
-        if isinstance(each, Trouble):
-            wrong = fault(each)
-            if wrong is None:
-                remarks[f'etcd: {name} does not answer: {each}'] = (
-                    logging.WARNING)
-        else:
-            wrong = fault_of(each)
-        if wrong is not None:
-            faults.append(f'{name}: {wrong}')
-    if len(faults) > allowed:
-        raise Refused(f'etcd: {faults[0]}')
-    for words in faults:
-        remarks['etcd: a member is not sound, so that no other one may be'
-                f' lost: {words}'] = logging.ERROR
-    answered = {name: each for name, each in found.items()
-                if not isinstance(each, Trouble)}
-    if not answered:
-        raise _no_majority(found)
-    return answered
+        if isinstance(each, Trouble) and (wrong := fault(each)) is not None:
+            yield f'{name}: {wrong}'
 
 
-def _no_majority(found: dict[str, T | Trouble]) -> Unanswered:
+def _no_majority(found: dict[str, Status | Trouble],
+                 wrong: Sequence[str]) -> Unanswered:
     """The error for a check that has to wait for members."""
     troubles = {name: each for name, each in found.items()
                 if isinstance(each, Trouble)}
@@ -193,64 +161,27 @@ def _no_majority(found: dict[str, T | Trouble]) -> Unanswered:
     words = f'no majority of the members of etcd answers: {error}'
     if any(isinstance(each, Lost) for each in troubles.values()):
         words += '. Is "etcd" in <quorum> right?'
-    return type(error)(words)
+    return type(error)('. '.join(
+        [words, *(each for each in wrong if each not in words)]))
 
 
-def _fault_of(status: Status) -> str | None:
+def _of_status(status: Status, limit: int) -> str | None:
     if release(status) < OLDEST:
         return (f'it is of release {status.version}: before 3.5.6 members'
                 ' could come to have different data. Upgrade it')
     if status.learner:  # etcd lets it answer nothing but its status
         return ('it is a learner, which does not vote: name another member, or'
                 ' promote this one (etcdctl member promote)')
+    if 0 < status.quota < QUOTA_FACTOR * limit:
+        return (f'it is full at {status.quota} bytes. For a log-limit of'
+                f' {limit} set its --quota-backend-bytes to'
+                f' {QUOTA_FACTOR * limit} or more; or log-limit to'
+                f' {status.quota // QUOTA_FACTOR} or less')
     return None
 
 
-def _refuse_one_twice(answered: dict[str, Status]) -> None:
-    names: dict[int, str] = {}
-    for name, status in answered.items():
-        other = names.setdefault(status.id, name)
-        if other != name:
-            raise Refused(
-                f'etcd: {other} and {name} are the same member: name each'
-                ' once, and at least three')
-
-
-def _refuse_two_clusters(found: dict[str, Status | Trouble],
-                         strict: bool) -> None:
-    """(If most are of one cluster, the others are in trouble: see `survey`.)
-    """
-    answered = [each for each in found.values() if isinstance(each, Status)]
-    clusters = {status.cluster for status in answered}
-    if len(clusters) < 2:
-        return
-    words = ('etcd: the addresses are those of members of'
-             f' {len(clusters)} different clusters')
-    if strict or len(answered) == len(found):
-        raise Refused(words)
-    raise Unanswered(words)
-
-
-def _check_room(answered: dict[str, Status], limit: int, strict: bool,
-                remarks: Remarks) -> None:
-    """A member with too little room would make the others stop, too.  (But it
-    may have got another quota while this node ran.)"""
-    words = [
-        f'etcd: {name} is full at {status.quota} bytes. For a log-limit of'
-        f' {limit} set its --quota-backend-bytes to'
-        f' {QUOTA_FACTOR * limit} or more; or log-limit to'
-        f' {status.quota // QUOTA_FACTOR} or less'
-        for name, status in answered.items()
-        if 0 < status.quota < QUOTA_FACTOR * limit]
-    if strict and words:
-        raise Refused(words[0])
-    for each in words:
-        remarks[each] = logging.ERROR
-
-
-def _check_prefix(log: EtcdLog, allowed: int, remarks: Remarks) -> None:
-    """Below the prefix is a log of ours, or nothing.  (One member may be
-    damaged.)"""
+def _of_the_prefix(log: EtcdLog) -> Iterator[str]:
+    """Below the prefix is a log of ours, or nothing."""
     keys = log.keys
 
     def other(answer: Message) -> str | None:
@@ -265,16 +196,15 @@ def _check_prefix(log: EtcdLog, allowed: int, remarks: Remarks) -> None:
             return str(error)
         return None
 
-    reasons = list(filter(None, _those_that_answer(_each(
-        log.cluster, messages.transaction([
-            messages.shown(keys.log),
-            messages.shown(keys.all, 1, only=True)]), other),
-        allowed, remarks).values()))
-    if len(reasons) > 1:
-        raise Refused(
-            'etcd: something else than a log of ours is below the prefix'
-            f' {keys.all.start.decode()}: {reasons[0]}. Name another prefix:'
-            ' one for each storage')
+    found = _each(log.cluster, messages.transaction([
+        messages.shown(keys.log), messages.shown(keys.all, 1, only=True)]),
+        other)
+    yield from _of_troubles(found)
+    for name, each in found.items():
+        if isinstance(each, str):
+            yield (f'{name}: something else than a log of ours is below the'
+                   f' prefix {keys.all.start.decode()}: {each}. Name another'
+                   ' prefix: one for each storage')
 
 
 def release(status: Status) -> tuple[int, ...]:

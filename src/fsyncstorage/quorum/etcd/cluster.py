@@ -7,8 +7,7 @@ share; otherwise it would hold up everything that is asked of each member.  The
 member that has answered is asked first the next time.
 
 A function that is given with the question decides what an answer means.  If it
-finds the answer damaged, that counts as no answer.  Where one member is not
-enough, `each` goes on to the others.
+finds the answer damaged, that counts as no answer.
 
 Each answer names the cluster that it comes from.  The cluster of most members
 is the right one, and an answer from another one counts as no answer, too: a
@@ -71,23 +70,18 @@ class Cluster:
             member: int | None = None,
             seconds: float | None = None) -> T:
         """The answer of one member: of `member`, if it is given."""
-        return next(self.each(question, judge, member, seconds))
-
-    def each(self, question: Question, judge: Callable[[Message], T],
-             member: int | None = None,
-             seconds: float | None = None) -> Iterator[T]:
-        """The answers of one member after the other.
-
-        It does not end: after the last member it raises Unanswered.
-        """
-        for _, answer in self.answers(
-                self._in_turn(member), question, judge, seconds):
-            yield answer
+        members = (self.all_from(self.preferred) if member is None else
+                   [self.members[member % len(self.members)]])
+        _, answer = next(self.answers(members, question, judge, seconds))
+        return answer
 
     def answers(self, members: Sequence[Member], question: Question,
                 judge: Callable[[Message], T], seconds: float | None = None
                 ) -> Iterator[tuple[Member, T]]:
-        """The same for these members; each answer comes with its member."""
+        """The answers of one member after the other.
+
+        It does not end: after the last member it raises Unanswered.
+        """
         if seconds is None:
             seconds = self.patience
         share = seconds / len(self.members)
@@ -162,11 +156,6 @@ class Cluster:
 
     def prefer(self, member: Member) -> None:
         self._first = self.members.index(member)
-
-    def _in_turn(self, member: int | None) -> list[Member]:
-        if member is not None:
-            return [self.members[member % len(self.members)]]
-        return self.all_from(self.preferred)
 
     def all_from(self, member: Member) -> list[Member]:
         """All members, this one first."""

@@ -40,6 +40,7 @@ from .lease import agreed
 from .lease import parse as parse_lease
 from .member import Asked
 from .member import Member
+from .messages import Fields
 from .messages import Message
 from .room import Room
 from .settings import Settings
@@ -85,6 +86,9 @@ class EtcdLog:
         self._watch.close()
         self._give_up()
 
+    def turn(self) -> None:
+        self.cluster.turn_from(self.cluster.preferred)
+
     def find_leader(self) -> None:
         for member in self.cluster.members:
             with contextlib.suppress(Trouble):
@@ -106,31 +110,18 @@ class EtcdLog:
                 f'there is something below {keys.all.start.decode()} already')
 
     def ends(self, member: int | None = None) -> Ends:
-        keys = self.keys
-        needed = _needed(member)
-        missing: list[None] = []
-        found: list[Ends] = []
-        for ends in self.cluster.each(messages.transaction([
-                messages.shown(keys.log), messages.shown(keys.head),
-                messages.shown(keys.records, 1, only=True)]),
-                self._ends, member):
-            if ends is None:
-                missing.append(ends)
-                if len(missing) == needed:
-                    break
-                continue
-            if needed == 1:
-                return ends
-            for other in found:
-                if (together := _together(other, ends)) is not None:
-                    return together
-            found.append(ends)
-        raise interface.Missing(
-            f'there is no log below {keys.all.start.decode()}')
+        return self._there(self.cluster.ask(
+            messages.transaction(self._what_shows_the_ends()),
+            lambda answer: self._ends(*messages.ranges(answer, 3)), member))
 
-    def _ends(self, answer: Message) -> Ends | None:
+    def _what_shows_the_ends(self) -> list[Fields]:
         keys = self.keys
-        identity, head, first = messages.ranges(answer, 3)
+        return [messages.shown(keys.log), messages.shown(keys.head),
+                messages.shown(keys.records, 1, only=True)]
+
+    def _ends(self, identity: Message, head: Message,
+              first: Message) -> Ends | None:
+        keys = self.keys
         log, place = messages.one(identity), messages.one(head)
         if log is None and place is None:
             return None
@@ -141,6 +132,12 @@ class EtcdLog:
         for pair in first.kvs:
             begin = keys.sequence_of(pair.key)
         return Ends(opened_identity(keys.log, log), begin, found)
+
+    def _there(self, ends: Ends | None) -> Ends:
+        if ends is None:
+            raise interface.Missing(
+                f'there is no log below {self.keys.all.start.decode()}')
+        return ends
 
     # Records
 
@@ -194,21 +191,24 @@ class EtcdLog:
     def read(self, sequence: int,
              member: int | None = None) -> Sequence[bytes]:
         keys, limit = self.keys, self._records
-        for found in self.cluster.each(messages.pairs_of(
-                Span(keys.record(sequence), keys.record(sequence + limit)),
-                limit),
-                lambda answer: self._consecutive(answer, sequence), member):
-            if found:
-                self._records = min(
-                    MOST_RECORDS, 1 + LARGEST // max(map(len, found)))
-                return found
-            # Is it only this member that has lost the record?
-            ends = self.ends(member)
-            if ends.first > sequence:
-                raise interface.Trimmed
-            if member is not None or ends.head.sequence < sequence:
-                return ()
-        raise AssertionError('`each` does not end like this')
+        found, ends = self.cluster.ask(messages.transaction([
+            messages.shown(Span(
+                keys.record(sequence), keys.record(sequence + limit)), limit),
+            *self._what_shows_the_ends()]),
+            lambda answer: self._read(sequence, *messages.ranges(answer, 4)),
+            member)
+        if found:
+            self._records = min(
+                MOST_RECORDS, 1 + LARGEST // max(map(len, found)))
+        elif self._there(ends).first > sequence:
+            raise interface.Trimmed
+        return found
+
+    def _read(self, sequence: int, records: Message, *of_ends: Message
+              ) -> tuple[list[bytes], Ends | None]:
+        """Records; where there are none, also what shows why."""
+        found = self._consecutive(records, sequence)
+        return found, None if found else self._ends(*of_ends)
 
     def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
         """The records up to the first gap."""
@@ -224,9 +224,10 @@ class EtcdLog:
 
     def trim(self, first: int) -> None:
         keys = self.keys
-        begin = self.ends().first
+        begin = 0
         while begin < first:
-            begin = min(begin + AT_ONCE, first)
+            # (If this member says too much, all goes at once.)
+            begin = min(max(begin, self.ends().first) + AT_ONCE, first)
             self._remove(Span(keys.records.start, keys.record(begin)))
         self._room.compact()
 
@@ -341,10 +342,8 @@ class EtcdLog:
             [messages.put(key, sealed(key, raw))]), messages.revision)
 
     def notes(self, member: int | None = None) -> dict[bytes, bytes]:
-        answers = self.cluster.each(messages.pairs_of(
+        return self.cluster.ask(messages.pairs_of(
             self.keys.notes, MOST_NOTES + 1), self._notes, member)
-        found = next(answers)
-        return found if member is not None else next(answers) | found
 
     def _notes(self, answer: Message) -> dict[bytes, bytes]:
         if len(answer.kvs) > MOST_NOTES:
@@ -372,16 +371,9 @@ class EtcdLog:
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:
         key = self.keys.chunk(id, number)
-        missing = 0
-        for value in self.cluster.each(
-                messages.pairs_of(key, 1),
-                lambda answer: _opened(answer, key), member):
-            if value is not None:
-                return value
-            missing += 1
-            if missing == _needed(member):
-                break
-        return None
+        return self.cluster.ask(
+            messages.pairs_of(key, 1), lambda answer: _opened(answer, key),
+            member)
 
     def unstage(self, ids: Iterable[bytes]) -> None:
         left = list(ids)
@@ -410,29 +402,3 @@ class EtcdLog:
 def _opened(answer: Message, key: bytes) -> bytes | None:
     value = messages.one(answer)
     return None if value is None else opened(key, value)
-
-
-def _needed(member: int | None) -> int:
-    """How many members must say what a single member may have wrong."""
-    return 2 if member is None else 1
-
-
-def _together(one: Ends, other: Ends) -> Ends | None:
-    """The ends, if two members have said these, one after the other; None if
-    they contradict each other.
-
-    Records may have been added or trimmed in between.  But a damaged member
-    says less than there is: an earlier head, a later begin.
-    """
-    if one.log != other.log or (
-            one.head.sequence == other.head.sequence
-            and one.head != other.head):
-        return None
-    if one.head.sequence > other.head.sequence:
-        logger.warning(
-            'etcd: a member says that the log ends at record %d, and another'
-            ' had %d before. One of them has lost what it had: compare them'
-            ' with etcdctl endpoint hashkv --cluster',
-            other.head.sequence, one.head.sequence)
-    return Ends(
-        one.log, min(one.first, other.first), max(one.head, other.head))

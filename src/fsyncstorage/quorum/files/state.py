@@ -1,28 +1,16 @@
 """What a node keeps on its disk: where in the log its file ends.
 
-It keeps
-
-- the fold's State after a whole batch,
-- what ties this state to the bytes of the data file,
-- the identity of the node, which tells its notes in the log from those of
-  another node (log.notes),
-- the file that is about to take the place of this one, if there is one.
-
-All this is in a small file beside Data.fs, which is replaced as a whole: after
-a crash it is the old one or the new one.
+It keeps the fold's State after a whole batch, what ties this state to the
+bytes of the data file, the identity of the node (log.notes), and the file that
+is about to take the place of this one, if there is one.  All this is in a
+small file beside Data.fs, which is replaced as a whole.
 
 The caller promises that the bytes before the end that the state names are on
 the disk, with the status that each transaction finally has, and that nobody
-changes them any more.  So what is kept never says more than is on the disk; it
-may say less.
-
-The *tie* is made of the last bytes before that end, and of the tid of the last
-transaction.  Another file of the same length has another tie, unless it is a
-copy that was changed further in front.
+changes them any more.  So what is kept never says more than is on the disk.
 
 A damaged file is not treated as a missing one: without what the file said, a
-log that was restored could not be told from the right one.  So loading it
-raises Damaged.
+log that was restored could not be told from the right one.
 """
 
 import hashlib

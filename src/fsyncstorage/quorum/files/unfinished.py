@@ -1,21 +1,10 @@
 """The start of a node that was about to replace its file by a packed one.
 
 What the file becomes was kept before the file got the name, and the log knows
-whether it was to get the name.  `settled` decides with which of the two files
-the start goes on:
-
-    the log        READY             NEW         OLD         NEITHER
-    has the swap   it gets its name  goes on     goes on, to refused
-                                                 be packed
-    has it not     the old one       refused     goes on     refused
-                   goes on
-
-(The columns are the answers of pack.generation.)  A new file gets the name
-only if a majority had the record of its swap.  So if that record is missing
-then, the log has lost it.  If it is missing and nothing was renamed, the
-record may still arrive; then the file is packed again.
-
-This module renames only a file that is READY and agreed.
+whether it was to get the name: docs/internals/quorum.rst, "Packs", has what
+follows from both.  A new file gets the name only if a majority had the record
+of its swap.  So if that record is missing then, the log has lost it; if
+nothing was renamed, the record may still arrive, and the file is packed again.
 """
 
 import logging

@@ -2,7 +2,6 @@
 
 - rejoin        the start of a node
 - evidence      whether the log has lost what this node has acknowledged
-- contents      the bytes that the log has for a file
 - follower      brings records into a data file
 - indexing      the index of a file that grows by what the log has
 - fetching      brings the blobs of a batch into a blob directory

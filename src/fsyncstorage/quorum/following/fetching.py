@@ -7,9 +7,8 @@ that is there already with the right contents stays, for example when a start
 repeats what was done.  A file with other contents is replaced: the log is
 right.
 
-The contents come from any member of the log.  If they are not those that the
-record names, each member alone is asked for all chunks.  If no member has the
-whole blob, that is damage, like a record that no member has.
+The contents come from a member that has the whole blob, as the record names
+it.  If none has it, a wrong member may have shown the record.
 
 A crash leaves files in `tmp`, which a start removes.  It may also leave files
 that the log does not name; there is a list of these (newblobs).
@@ -38,22 +37,17 @@ from ..history.staged import lengths
 from ..history.staged import new_sum
 from ..log.interface import Log
 from ..log.interface import Unanswered
-from ..log.reading import WHAT_TO_DO
+from ..log.members import each
 from ..log.reading import Refused
 
 
 def refuse_without(blob_dir: str | None, record: Record) -> None:
     """Refuse a record whose blobs this node cannot keep."""
-    if not isinstance(record.body, Data) or not record.body.blobs:
-        return
-    if blob_dir is None:
+    if blob_dir is None and isinstance(
+            record.body, Data) and record.body.blobs:
         raise Refused(
             f'record {record.sequence} has blobs, and this node has no'
             ' blob-dir: give it one, as the others have')
-    if any(blob.shared for blob in record.body.blobs):
-        raise Refused(
-            f'record {record.sequence} has blobs in a directory that all nodes'
-            ' see, and this release does not know that: upgrade this node')
 
 
 class Fetching:
@@ -130,37 +124,32 @@ class Fetching:
     # One blob
 
     def _bring(self, log: Log, blob: Blob) -> None:
-        unanswered = None
-        for member in None, *range(log.members):
-            try:
-                path = self._copied(log, blob, member)
-            except Unanswered as error:
-                unanswered = error
-                continue
-            if path is not None:
-                self._place(blob, path)
-                return
-        if unanswered is not None:
-            raise unanswered
+        lacking = 0
+        try:
+            for path in each(
+                    log, lambda member: self._copied(log, blob, member)):
+                if path is not None:
+                    self._place(blob, path)
+                    return
+                lacking += 1
+        except Unanswered:
+            if lacking < log.members:
+                raise
         raise Refused(
-            f'the blob {blob.staged.hex()}, of object {blob.oid.hex()} in'
-            f' transaction {blob.tid.hex()}, is not in the log as it was'
-            f' staged. {WHAT_TO_DO[Why.DAMAGED]}', Why.DAMAGED)
+            f'no member has the blob {blob.staged.hex()}, of object'
+            f' {blob.oid.hex()} in transaction {blob.tid.hex()}, as it was'
+            ' staged. Replace those whose disks are damaged', Why.DAMAGED)
 
-    def _copied(self, log: Log, blob: Blob,
-                member: int | None) -> str | None:
-        """A durable file with the contents; None if `member`, or the member
-        that was asked, does not have the whole blob."""
-        path = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
+    def _copied(self, log: Log, blob: Blob, member: int) -> str | None:
+        """A durable file with the contents; None if the member does not have
+        the whole blob."""
+        path: str = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
         is_whole = False
         try:
             with datafile.open_new(path) as file:
-                is_whole = _is_copied(log, blob, member, file)
-                if is_whole:
+                if _is_copied(log, blob, member, file):
                     file.sync()
-        except BaseException:
-            is_whole = False
-            raise
+                    is_whole = True
         finally:
             if not is_whole:
                 datafile.remove_if_there(path)
@@ -188,7 +177,7 @@ class Fetching:
                 ' reads from the log what is missing') from error
 
 
-def _is_copied(log: Log, blob: Blob, member: int | None,
+def _is_copied(log: Log, blob: Blob, member: int,
                file: datafile.DataFile) -> bool:
     checksum, position = new_sum(), 0
     for number, length in enumerate(lengths(blob.size)):

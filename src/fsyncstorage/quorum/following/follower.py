@@ -1,34 +1,15 @@
 """Brings what the log has into a data file that nobody else writes.
 
-`Follower.apply` is called for each record that the fold applies.  The bytes of
-a batch are written after the end of the file.  The batch counts when it is
-whole, its transactions are sound, and its blobs are durable (fetching).  It is
-*kept* when it is synced and the state after it is saved.  The order is always:
-write, sync, save.  So what is saved never says more than the disk has, and
-after a crash at any moment the file up to the kept end is what the log says.
+`Follower.apply` is called for each record that the fold applies.  A batch
+*counts* when it is whole, its transactions are sound, and its blobs are
+durable (fetching).  It is *kept* when it is synced, a majority of the members
+has it, and the state after it is saved: in this order, so that what is saved
+never says more than the disk has.
 
-A record that is applied may come from a single member, which may be wrong
-(`members`).  So a majority is asked before anything is kept, and an index file
-is written only of what is kept.
-
-A batch that an epoch gives up is cut off, and the cut is durable before
-anything else is written in its place: if a part of the batch came back after a
-crash, it could be taken for evidence (`evidence`).  A record that could not be
-applied is cut off in the same way, when another record turns out to be in its
-place: then one wrong member had shown the first one.
-
-*A pack* goes on in parallel (`repacking`).  At its swap, in this order:
-
-1. What was applied is kept: the file as it was, with the pack under way.
-2. A majority must have the record of the swap, as there will be no way back.
-3. The new file must be there, complete and durable, and be the one that the
-   record names.
-4. What the file becomes is kept.
-5. The new file gets the name, durably.
-6. The state after the swap is kept, when it is due.
-
-So a start finds out which file it has, and whether the swap was agreed
-(`unfinished`).
+A pack goes on in parallel (`repacking`).  At its swap, what was applied is
+kept, with the pack; a majority must have the record, as there will be no way
+back; what the file becomes is kept; and then the new file gets the name.  So a
+start finds out which file it has (`unfinished`).
 
 The follower takes the memory of one record, and of the index.  It owns the
 file and its lock, until it is closed or hands them over to a storage.
@@ -98,7 +79,6 @@ class Follower:
         #: It is replacing its file by a packed one, which may take as long as
         #: a pack.
         self.is_replacing = False
-        #: What became of commits, for clients that ask when this node leads.
         #: The state after the last record.
         self.state = state
         #: The states after the last whole batch, after the last one that is
@@ -144,9 +124,6 @@ class Follower:
             if self.blobs is not None:
                 self.blobs.give_up()
             self._file.truncate(state.end)
-            self._sync_file()
-            self._keep(state)
-            self.synced = state
         elif isinstance(body, PackSwap):
             self.is_replacing = True
             try:
@@ -165,7 +142,6 @@ class Follower:
         if self.blobs is not None:
             self.blobs.take_back()
         self._file.truncate(self.state.next)
-        self._sync_file()
         self._begun = None
 
     def _swap(self, state: State, becoming: Becoming) -> None:
@@ -173,7 +149,7 @@ class Follower:
         self.sync()
         self.save()
         if not confirmed(self.log, state):
-            raise Refused(MISLED, Why.HOLE)  # others may have another one
+            raise Refused(MISLED, Why.DAMAGED)  # others may have another one
         made = self._repacking.made(self.whole, becoming)
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)

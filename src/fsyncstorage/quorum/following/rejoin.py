@@ -1,21 +1,15 @@
 """The start of a node: it brings its file to the end of the log.
 
 The steps are those of docs/internals/quorum.rst, "Start and rejoin".  Whatever
-is refused is refused before anything is changed: `_survey` reads the log to
-its end without writing, and `_refuse_a_lost_log` looks at what the file has
-after the place that the node has kept.  Then the file is cut there, and what
-the log has is written after it.  (Before all that, a swap of files that a
-crash has interrupted is finished or taken back, as the log says:
-`unfinished`.)
+is refused is refused before anything is changed.  Then the file is cut where
+the node has kept it, and what the log has is written after that: a power cut
+may have kept a block there and lost an earlier one.
 
-The file is cut first, and nothing after the kept end is used again, since a
-power cut may have kept a block and lost an earlier one.  A start that is
-interrupted at any moment can be repeated: the file is then what was kept, plus
-a part of what the log says.
+A start that is interrupted at any moment can be repeated: the file is then
+what was kept, plus a part of what the log says.
 """
 
 import contextlib
-import itertools
 import logging
 import os
 import threading
@@ -35,14 +29,11 @@ from ..files import unfinished
 from ..files.newblobs import FoundLists
 from ..files.state import Kept
 from ..files.unfinished import Swap
-from ..history.fold import Apply
 from ..history.fold import State
 from ..history.fold import Why
 from ..history.record import Damaged
-from ..history.record import Epoch
 from ..history.record import PackSwap
 from ..log.interface import Log
-from ..log.members import confirmed
 from ..log.outage import Outage
 from ..log.outage import Patience
 from ..log.reading import ANEW
@@ -51,10 +42,8 @@ from ..log.reading import Reader
 from ..log.reading import Refused
 from . import evidence
 from . import repacking
-from .contents import Contents
 from .fetching import Fetching
 from .fetching import refuse_without
-from .follower import MISLED
 from .follower import Follower
 from .indexing import Indexing
 
@@ -73,10 +62,6 @@ class Surveyed(typing.NamedTuple):
     #: swap, if there is one.
     end: int
     swap: Swap | None
-    #: The ids of batches that an epoch has given up.
-    given_up: frozenset[bytes]
-    #: All members had to be asked for each record.
-    careful: bool
 
 
 def rejoin(path: str, log: Log, stopping: threading.Event,
@@ -108,8 +93,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
             _refuse_another_file(file, kept)
             surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)
-            _refuse_a_lost_log(
-                file, log, kept, surveyed, indexing.durable, patience)
+            _refuse_a_lost_log(file, kept, surveyed.end, indexing.durable)
         _cut(file, kept.state.end)
         blobs = None
         if blob_dir is not None:
@@ -152,8 +136,6 @@ def _settled(path: str, log: Log, kept: Kept, patience: Patience,
              lists: FoundLists, keep_old: bool) -> Kept:
     """What was kept of the file that has the name, after a swap was begun."""
     swap = _survey(log, kept.state, patience, lists).swap
-    if swap is not None and not patience.answer(confirmed, log, swap.state):
-        raise Refused(MISLED)
     return unfinished.settled(path, kept, swap, keep_old)
 
 
@@ -200,71 +182,51 @@ def _survey(log: Log, state: State, patience: Patience,
             lists: FoundLists) -> Surveyed:
     """Read the log to its end; write nothing.
 
-    If something is refused, all is read once more, carefully: one member may
-    have shown what the others do not have.
+    If something is refused, all is read once more, from the next member: one
+    may have shown what the others do not have.
     """
-    try:
-        return _read_through(log, state, patience, lists, careful=False)
-    except Refused:
-        return _read_through(log, state, patience, lists, careful=True)
+    for _ in range(log.members):
+        try:
+            return _read_through(log, state, patience, lists)
+        except Refused as error:
+            refused = error
+    raise refused
 
 
 def _read_through(log: Log, state: State, patience: Patience,
-                  lists: FoundLists, careful: bool) -> Surveyed:
-    given_up = set()
+                  lists: FoundLists) -> Surveyed:
     end, swap = state.end, None
     lists.begin()
-    for behind, record in Reader(log, state, careful).to_the_end(patience):
+    for behind, record in Reader(log, state).to_the_end(patience):
         refuse_without(lists.blob_dir, record)
         lists.look_at(behind, record)
         body = record.body
-        if isinstance(body, Epoch) and state.incomplete is not None:
-            given_up.add(state.incomplete.id)
-        elif isinstance(body, PackSwap) and swap is None:
+        if isinstance(body, PackSwap) and swap is None:
             swap = Swap(Becoming(body.size, body.checksum), behind)
         state = behind
         if swap is None:
             end = state.end
-    return Surveyed(state, end, swap, frozenset(given_up), careful)
+    return Surveyed(state, end, swap)
 
 
-def _records(log: Log, state: State, surveyed: Surveyed,
-             patience: Patience) -> Iterator[Apply]:
-    """The records that were surveyed, once more."""
-    reader = Reader(log, state, surveyed.careful)
-    last = surveyed.state.place.sequence
-    for applied in reader.to_the_end(patience):
-        if applied.state.place.sequence > last:
-            return
-        yield applied
-
-
-def _refuse_a_lost_log(
-        file: datafile.DataFile, log: Log, kept: Kept, surveyed: Surveyed,
-        index_end: int, patience: Patience) -> None:
+def _refuse_a_lost_log(file: datafile.DataFile, kept: Kept, log_end: int,
+                       index_end: int) -> None:
     """Refuse a log that lacks what this node knows to have been in it."""
     window = Window.of_file(file.fileno())
     evidence.refuse_other_releases(window, kept.state.end, kept.tie.tid)
-    reason = evidence.judge(
-        evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
-        surveyed.end,
-        Contents(lambda: itertools.takewhile(
-            lambda applied: (
-                applied.state.generation == kept.state.generation),
-            _records(log, kept.state, surveyed, patience)),
-            surveyed.given_up),
-        index_end)
-    if reason is not None:
-        raise Refused(f'{file.name}: {reason}. {WHAT_TO_DO[Why.BEHIND]}')
+    durable = max(index_end, evidence.durable_end(
+        window, kept.state.end, kept.tie.tid))
+    if durable > log_end:
+        raise Refused(
+            f'{file.name}: the log ends at {log_end} of the file, and what the'
+            f' file has behind that shows that all before {durable} had been'
+            f' confirmed. {WHAT_TO_DO[Why.BEHIND]}')
 
 
 # What is changed
 
 def _cut(file: datafile.DataFile, end: int) -> None:
     """Cut the file to the end that was kept; keep what is cut off beside it.
-
-    The cut is durable before anything is written there.  Otherwise bytes that
-    come back after a crash could be taken for evidence.
     """
     size = file.size()
     if size > end:
@@ -276,12 +238,16 @@ def _cut(file: datafile.DataFile, end: int) -> None:
             ' knows to be in the log; what the log has there is written again.'
             ' They are kept in %s', file.name, size - end, end, where)
         file.truncate(end)
-    file.sync()  # also if an earlier start was interrupted before this line
+        file.sync()
 
 
 def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
               patience: Patience) -> None:
-    for applied in _records(log, follower.state, surveyed, patience):
+    """Apply what was surveyed, read once more."""
+    last = surveyed.state.place.sequence
+    for applied in Reader(log, follower.state).to_the_end(patience):
+        if applied.state.place.sequence > last:
+            break
         patience.answer(follower.apply, applied)
         whole, kept = follower.whole, follower.kept
         if (whole.generation != kept.generation

@@ -1,21 +1,13 @@
 """The pack of a node that follows: it packs its own file while it follows.
 
-`goes_by(state)` is called with each state.  While the state names a pack, a
-thread makes the new file (pack.bulk), by a process of low priority, while the
-caller goes on to append to the old one.  That ends at a PackEnd, another
-epoch, or a close.
-
-`made` is called at the swap.  It copies the rest, and returns the packed file,
-if that became the one that the log names.  If not, the file is packed once
-more, while the caller waits.  That needs nothing but the file and what the
-state says of the pack; the node need not have been there when the pack began.
-A node whose file then differs, or which has another version of the packer,
-cannot go on.  (Later it will copy the file of another node here, so that it
-need not be made anew.)
+While the state names a pack, a thread makes the new file (pack.bulk), by a
+process of low priority, and the caller goes on to append to the old one.  At
+the swap, `made` copies the rest, and returns the file if it became the one
+that the log names.  If not, the file is packed once more, while the caller
+waits: that needs nothing but the file and what the state says of the pack.
 
 No storage has the file open: the caller has its locks, only appends to it, and
-notes durably what a start must know (pack.generation).  `is_stopped` ends a
-wait, because the caller has to end.  One thread calls.
+notes durably what a start must know (pack.generation).  One thread calls.
 """
 
 import contextlib

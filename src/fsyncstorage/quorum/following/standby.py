@@ -2,25 +2,17 @@
 
 The thread reads, applies, syncs, and keeps the index in memory, so that a
 storage can be opened on the file without reading it (`Follower.hand_over`).
-It does nothing else, and nobody else touches the file.
 
-- What it has applied is synced at once, after each answer of the log.  It is
-  saved up to a second later, as by a writer; a change of the epoch or of the
-  generation is saved at once.  A state is saved only when a majority of the
-  members has it.  After saving, the thread notes its place in the log, for the
-  primary, which removes from the log what no node needs.  From time to time,
-  and after the log was out of sight, the thread checks that the note is still
-  there, as it may have been forgotten.  If another node has the name by then,
-  this node ends: it must not disturb the other one.
-- A log that does not answer is asked again, after pauses of up to a second.
-  The same is done if all members show a damaged record, and if the disk is
-  full.  `trouble` reports it.
+- It reads from one member.  When it has heard nothing new for ten seconds, or
+  not what it was notified of, it asks all, and reads on from the next one.
+- It syncs after each answer, and saves up to a second later; a change of the
+  epoch or of the generation at once.  Then it notes its place in the log.
+- A log that does not answer is asked again, after pauses of up to a second; so
+  is a disk that is full.  `trouble` reports it.
 - If a record is refused after a state that is not kept, one member may have
-  shown what the others do not have: then the node starts again (`rejoin`).  A
-  refusal after the kept state, or a sync that fails, ends the thread for good:
-  `ended` says why, and what to do.
-- If nothing new arrives, the thread asks all members, now and then, whether
-  this is still the log that it has followed.
+  shown what the others do not have: the node starts again (`rejoin`).  A
+  refusal after the kept state, a name that another node has by then, or a sync
+  that fails, ends the thread for good: `ended` says why, and what to do.
 
 The standby owns the follower, and its log, which `stop` stops.  `stop` may be
 called by any thread, at any time, and again.
@@ -41,6 +33,7 @@ from ZODB.POSException import StorageError
 from ..history import record as records
 from ..history.fold import Apply
 from ..history.fold import State
+from ..history.fold import Why
 from ..history.record import Data
 from ..history.record import Place
 from ..log.interface import Missing
@@ -58,8 +51,8 @@ from .rejoin import rejoin
 logger = logging.getLogger(__name__)
 
 #: In seconds: the longest wait for a record; the longest delay of saving; how
-#: often to ask how far the log is; how often to ask all members, when there is
-#: nothing new.
+#: often to ask how far the log is; after how long to read on from another
+#: member, when there is nothing new.
 WAIT = 1.0
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
@@ -93,17 +86,13 @@ class Standby:
             target=self._run, daemon=True, name=f'standby of {follower.name}')
         #: Where the log ends, as far as is known, and where its file ends.
         self._head, self._head_end = follower.state.place.sequence, 0
-        self._measured = self._looked = self._heard = time.monotonic()
+        self._measured = self._news = self._heard = time.monotonic()
         self._save_due: float | None = None
         #: The place that was noted in the log, and when that was last tried.
         self._noted: Place | None = None
         self._note_tried = NEVER
-        #: How many waits in a row have ended early without a new record.
-        self._in_vain = 0
-        #: A member has shown nothing, although others have: ask all.
-        self._is_careful = False
-        #: A member has shown a record that is refused: ask all.
-        self._is_misled = False
+        #: The last wait has ended early: there should be a record.
+        self._is_notified = False
         self._pause = FIRST_PAUSE
         #: Why it does not advance for now, or None.
         self.trouble: str | None = None
@@ -179,15 +168,14 @@ class Standby:
             self._step()
         except Unanswered as error:
             # The log was out of sight: ask all members, and check the name.
-            self._looked = self._note_tried = NEVER
+            self._news = self._note_tried = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
         except Taken:
             raise
         except Refused as error:
-            if error.why is not None and error.why.elsewhere:
-                self._is_misled = True
+            if error.why is Why.DAMAGED:
                 self._try_again(str(error))
             elif self.state == self._follower.kept:
                 raise
@@ -198,7 +186,8 @@ class Standby:
             self.trouble, self._pause = None, FIRST_PAUSE
 
     def _try_again(self, trouble: str) -> None:
-        # What was read, and not applied, is read again.
+        # What was read, and not applied, is read again, from the next member.
+        self._log.turn()
         self._reader = Reader(self._log, self._follower.state)
         if self._stopping.wait(self._pause):
             return
@@ -238,7 +227,6 @@ class Standby:
         now = time.monotonic()
         given = self._read(now)
         if given:
-            self._in_vain = 0
             self._take(given)
             self._measure_if_due(now)
         else:
@@ -249,20 +237,12 @@ class Standby:
             self._wait(now)
 
     def _read(self, now: float) -> list[Apply]:
-        """Read from one member.  It may not show what there is; then ask all,
-        until it shows records again, or they have no more.
-
-        (To ask all takes several requests a record.  So it stops doing that
-        if the single member was just slow, as a writer may be faster.)
-        """
-        given = [] if self._is_misled else self._reader.read()
+        given = self._reader.read()
         if given:
-            self._is_careful = False
-        elif (self._is_misled or self._is_careful or self._in_vain
-                or now >= self._looked + LOOKED_EVERY):
+            self._news, self._is_notified = now, False
+        elif self._is_notified or now >= self._news + LOOKED_EVERY:
+            self._news = now
             given = self._reader.look()
-            self._is_careful, self._is_misled = bool(given), False
-            self._looked = now
         return given
 
     def _take(self, given: Sequence[Apply]) -> None:
@@ -320,12 +300,8 @@ class Standby:
         seconds = WAIT
         if self._save_due is not None:
             seconds = min(seconds, max(0.0, self._save_due - now))
-        if self._in_vain:  # never ask without a pause
-            self._stopping.wait(
-                min(FIRST_PAUSE * 2 ** self._in_vain, LONGEST_PAUSE))
         self._log.wait(self.state.place.sequence + 1, seconds)
-        ended_early = time.monotonic() < now + seconds
-        self._in_vain = min(self._in_vain + 1, 10) if ended_early else 0
+        self._is_notified = time.monotonic() < now + seconds
 
 
 def _era(state: State) -> tuple[int, int]:

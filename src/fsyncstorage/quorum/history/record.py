@@ -31,7 +31,7 @@ import zlib
 from dataclasses import dataclass
 
 MAGIC = b'\xf5QUORUM\n'
-VERSION = 2
+VERSION = 3
 
 #: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob.
 IDENTITY = 16
@@ -66,7 +66,7 @@ _SWAP = struct.Struct('>16sQ32s')
 _END = struct.Struct('>16s')
 _TRIM = struct.Struct('>Q')
 
-_BLOB = struct.Struct('>16s8s8sQ32sB')
+_BLOB = struct.Struct('>16s8s8sQ32s')
 _PLACE = struct.Struct('>Q16s')
 
 #: Bytes of one blob in a chunk, and how many bytes a chunk has for its blobs
@@ -124,8 +124,6 @@ class Blob(typing.NamedTuple):
     #: wherever the parts come from.
     size: int
     checksum: bytes
-    #: Whether the blob is in a directory that all nodes see, not in the log.
-    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +154,8 @@ class Data:
             raise ValueError(f'{blobs} blobs')
         return cls(
             begin, end,
-            tuple(
-                Blob._make((*fields, _as_flag(shared))) for *fields, shared
-                in _BLOB.iter_unpack(rest[_DATA.size:data_at])),
+            tuple(map(Blob._make, _BLOB.iter_unpack(
+                rest[_DATA.size:data_at]))),
             rest[data_at:])
 
     def check(self, position: int) -> None:

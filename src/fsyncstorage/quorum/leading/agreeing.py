@@ -1,24 +1,15 @@
 """The packs of a node that writes: what it tells the other nodes, and when.
 
-A pack of the storage calls `PackHooks` (pack.agreed):
+A pack of the storage calls `PackHooks` (pack.agreed).  At the swap, what the
+file becomes is kept first, then the PackSwap is offered, and then there is no
+way back: while nobody knows whether that record is in the log, nothing may be
+appended to the old file.  If that cannot be found out (the storage is closed,
+an interrupt), nothing more is offered to the log, and the next start asks the
+log (unfinished).
 
-- `begins` writes a PackBegin after all that the log has by then.  Its position
-  in the file is where the pack ends, on each node.
-- `swaps` keeps, durably, what the file becomes, and then writes the PackSwap.
-  Once the record is offered, there is no way back: while nobody knows whether
-  it is in the log, nothing may be appended to the old file.  If that cannot be
-  found out (the storage is closed, an interrupt), nothing more is offered to
-  the log, and the next start asks the log (unfinished).
-- `over` lets the state after the swap be kept, which is read from the new
-  file; or it writes a PackEnd, so that the other nodes stop packing.
-
-The records of a pack are offered between two syncs, in any thread
-(`Speaker.say`).  The order of the locks is: the append lock, which the caller
-of `swaps` holds; the lock of the syncs; the lock of what is kept (keeping).
-No thread waits for one of them while it holds a later one.
-
-Other modules say what a record does to a node (fold), and what the nodes that
-follow do (repacking).
+The order of the locks is: the append lock, which the caller of `swaps` holds;
+the lock of the syncs; the lock of what is kept (keeping).  No thread waits for
+one of them while it holds a later one.
 """
 
 import typing
@@ -36,32 +27,14 @@ from ..history.record import PackEnd
 from ..history.record import PackSwap
 from .writer import Fenced
 
-
-class Speaker(typing.Protocol):
-    """What a pack needs of the replicator.
-
-    Each call waits for the log.  NotReplicated: it has given up; Fenced: the
-    record is not in the log, and never will be.
-    """
-
-    def say(self, body: PackBegin | PackEnd | PackSwap) -> State:
-        """Bring this record into the log; return the state after it."""
-
-    def keep_becoming(self, becoming: Becoming) -> None:
-        """Keep what the file becomes, durably."""
-
-    def keep_on(self, replaced: State | None) -> None:
-        """The file was replaced, durably, and `replaced` is the state after
-        that; or it never will be.  From now on the state is kept as usual."""
-
-    def offer_no_more(self, why: str) -> None:
-        """From now on, offer nothing to the log."""
+if typing.TYPE_CHECKING:
+    from .replicator import Replicator
 
 
 class PackHooks:
 
-    def __init__(self, speaker: Speaker) -> None:
-        self._speaker = speaker
+    def __init__(self, replicator: 'Replicator') -> None:
+        self._replicator = replicator
         #: The pack that is under way.
         self._pack: Pack | None = None
         #: The state after its swap.
@@ -69,7 +42,7 @@ class PackHooks:
 
     def begins(self, stop: bytes, collects_garbage: bool) -> int:
         try:
-            state = self._speaker.say(
+            state = self._replicator.say(
                 PackBegin(stop, collects_garbage, VERSION))
         except (Fenced, NotReplicated) as error:
             raise _not_told(error) from error
@@ -80,11 +53,11 @@ class PackHooks:
     def swaps(self, becoming: Becoming) -> None:
         assert self._pack is not None
         try:
-            self._speaker.keep_becoming(becoming)
+            self._replicator.keep_becoming(becoming)
         except (Fenced, NotReplicated) as error:
             raise _not_told(error) from error
         try:
-            self._behind = self._speaker.say(
+            self._behind = self._replicator.say(
                 PackSwap(self._pack.id, *becoming))
         except Fenced as error:
             raise _not_told(error) from error
@@ -95,7 +68,7 @@ class PackHooks:
             ) from error
         finally:
             if self._behind is None:
-                self._speaker.offer_no_more(
+                self._replicator.offer_no_more(
                     'a pack could not tell the other nodes that it replaces'
                     ' the file')
 
@@ -103,9 +76,9 @@ class PackHooks:
         pack, behind = self._pack, self._behind
         self._pack = self._behind = None
         assert pack is not None and swapped == (behind is not None)
-        self._speaker.keep_on(behind)
+        self._replicator.keep_on(behind)
         if not swapped:
-            self._speaker.say(PackEnd(pack.id))
+            self._replicator.say(PackEnd(pack.id))
 
 
 def _not_told(error: Exception) -> FileStorageError:

@@ -11,7 +11,6 @@ up to the last record is trimmed, the count is exact.
 Any thread may call it, but only one thread adds.
 """
 
-import bisect
 import collections
 import threading
 import typing
@@ -37,7 +36,7 @@ class Item(typing.NamedTuple):
 def item(raw: bytes, body: Body) -> Item:
     blobs = body.blobs if isinstance(body, Data) else ()
     return Item(
-        len(raw) + sum(blob.size for blob in blobs if not blob.shared),
+        len(raw) + sum(blob.size for blob in blobs),
         b''.join(blob.staged for blob in blobs))
 
 
@@ -50,30 +49,26 @@ class Held:
         self._added = self._marked = self._trimmed = 0
         #: The number of the last record.
         self._last = 0
-        #: Numbers of records, with all bytes that were added up to each.
-        self._marks: collections.deque[tuple[int, int]] = collections.deque()
-        #: For records that name blobs: their numbers, and the ids.
-        self._named: collections.deque[tuple[int, bytes]] = collections.deque()
+        #: Numbers of records, with all bytes that were added up to each, and
+        #: the ids of the blobs that it names.
+        self._marks: collections.deque[tuple[int, int, bytes]] = (
+            collections.deque())
 
     def add(self, sequence: int, item: Item) -> None:
         """Add the next record, which has this number.  One thread does this,
         without a lock, so an interrupt of a commit leaves no lock taken."""
         if self.first is None:
             self.first = sequence
-        if item.blobs:
-            self._named.append((sequence, item.blobs))
         self._last = sequence  # before it is added: see `trim`
         self._added += item.size
         if item.blobs or self._added - self._marked >= GRAIN:
             self._marked = self._added
-            self._marks.append((sequence, self._added))
+            self._marks.append((sequence, self._added, item.blobs))
 
     def trim(self, first: int) -> None:
         """The records before this one were removed."""
         with self._changed:
             added = self._added
-            while self._named and self._named[0][0] < first:
-                self._named.popleft()
             while self._marks and self._marks[0][0] < first:
                 self._trimmed = self._marks.popleft()[1]
             if self._last < first:
@@ -87,7 +82,6 @@ class Held:
     def clear(self) -> None:
         """From now on it is counted anew."""
         with self._changed:
-            self._named.clear()
             self._marks.clear()
             self._added = self._marked = self._trimmed = self._last = 0
 
@@ -98,8 +92,7 @@ class Held:
     def named(self, first: int | None = None) -> set[bytes]:
         """The blobs that records name: in all, or in those before `first`."""
         with self._changed:
-            named = tuple(self._named)
-        if first is not None:
-            named = named[:bisect.bisect_left(named, (first,))]
-        return {ids[at:at + IDENTITY] for _, ids in named
+            marks = tuple(self._marks)
+        return {ids[at:at + IDENTITY] for sequence, _, ids in marks
+                if first is None or sequence < first
                 for at in range(0, len(ids), IDENTITY)}

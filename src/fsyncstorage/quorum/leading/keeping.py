@@ -5,9 +5,6 @@ called when the log has a batch and the disk is synced up to its end.  To save
 each state at once would cost a commit another sync or two.  So a thread saves
 it a second after the first change; and it is saved at a close.
 
-Before a state is saved, a majority of the log's members must confirm that they
-have its record: the member that told the writer so may be wrong (members).
-
 If a state cannot be saved, that is tried again.  Until it succeeds, the next
 start only has more to read from the log.
 
@@ -18,14 +15,11 @@ so, and nothing else is saved: the file that is read may be either of the two.
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from ...commit.wakeable import WakeableThread
 from ...pack.agreed import Becoming
 from ..files import state as states
 from ..history.fold import State
-from ..log.interface import Unanswered
-from .writer import Fenced
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +29,11 @@ LATE = 1.0
 
 class Keeper:
 
-    def __init__(self, path: str, state: State, read: states.Read,
-                 confirm: Callable[[State], object]) -> None:
+    def __init__(self, path: str, state: State, read: states.Read) -> None:
         """Save the state of the node in the file beside `path`; raise OSError
-        if that fails.
-
-        `confirm` raises Unanswered or Fenced.
-        """
+        if that fails."""
         self._path = path
         self._read = read
-        self._confirm = confirm
         self._saving = threading.Lock()
         before = states.load(path)
         assert before is not None
@@ -80,11 +69,10 @@ class Keeper:
         the end of this state.
 
         Nothing else is saved until the file was replaced (`synced`), or never
-        will be (`stays`).  Raise Unanswered, Fenced, OSError.
+        will be (`stays`).  Raise OSError.
         """
         with self._saving:
             self._going = state.generation
-            self._confirm(state)
             states.save(
                 self._path, state, self._read, self.identity, becoming)
             self.kept = self.latest = state
@@ -117,14 +105,7 @@ class Keeper:
         if state is self.kept or state.generation == self._going:
             return
         try:
-            self._confirm(state)
             states.save(self._path, state, self._read, self.identity)
-        except Fenced as error:
-            logger.critical(
-                '%s: what was committed last is not in its log (%s); start'
-                ' this node again', self._path, error)
-        except Unanswered:
-            self._due = time.monotonic() + LATE
         except OSError as error:
             if not self._has_failed:
                 logger.warning(

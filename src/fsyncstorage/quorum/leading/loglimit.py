@@ -5,35 +5,28 @@ and one of what was there before).  It also has blobs that votes have *staged*
 and no record names yet, including those of failed votes until they are
 removed.
 
-- A vote refuses a transaction that is larger than the limit.  It also refuses
-  blobs for which there would be no room in a log that is trimmed as far as
-  possible: less than `GRAIN` of such a log stays (held).
-- A vote takes the room for its blobs before it stages them, all at once: two
-  votes that have half of theirs would wait for each other.  While there is no
-  room, the vote stands in a queue, the *line*.  Room is given to the first one
-  in the line, so that smaller votes do not pass a large one for ever.  In the
-  line a vote holds no object, and no thread of its server.  It fails when it
-  has waited for `LONGEST_STILL` while the line did not move: no vote in it was
-  given room.
+- A vote refuses what would not fit into a log that is trimmed as far as
+  possible.
+- A vote takes the room for all its blobs before it stages the first: two that
+  have half of theirs would wait for each other.  While there is none, the vote
+  stands in a queue, the *line*, and the first one is served first: otherwise
+  small votes would pass a large one for ever.  It fails after
+  `LONGEST_STILL` without anybody in the line having got room.
 - While records and the blobs that they name reach the limit, commits wait, in
-  the thread that would sync them, until the log is trimmed.  They do not wait
-  for staged blobs, because a client may take its time between vote and finish.
-  Readers do not wait, and neither do records that are no batch (a Trim, the
-  swap of a pack).
+  the thread that would sync them.  They do not wait for staged blobs, because
+  a client may take its time between vote and finish, nor do records that are
+  no batch (a Trim, the swap of a pack).
 
 So the log may have the limit, one batch and a few small records, plus staged
-blobs up to the limit once more.  The engine needs room for more than that.
+blobs up to the limit once more.
 
 The size of what was there before this writer led is known when it was read
 (earlier).  Until then this writer brings in no more than a quarter of the
-limit.  The reading does not take long; and without this rule several writers,
-one after the other, might fill the engine.
+limit: otherwise several writers, one after the other, might fill the engine.
 
-Each waiter looks again after each `PAUSE`.  The lock is a leaf.  An interrupt
-of the main thread may lose room until the next start.
+Each waiter looks again after each `PAUSE`.  The lock is a leaf.
 """
 
-import collections
 import logging
 import threading
 import time
@@ -69,16 +62,12 @@ class Trims(typing.NamedTuple):
     drops: bool = False
 
 
-class _Wanted:
-    """The room that a vote asks for, in bytes of blobs.  It is decided once
-    whether the room is given or refused."""
+class _Waiting(typing.NamedTuple):
+    """A vote in the line."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.since = time.monotonic()
-        self.is_given = False
-        #: Why it was refused.
-        self.refused: str | None = None
+    #: Bytes of blobs.
+    size: int
+    since: float
 
 
 class LogLimit:
@@ -94,8 +83,7 @@ class LogLimit:
         self._changed = threading.Lock()
         self._staged = 0
         #: Votes that wait, in their order of arrival.
-        self._line: collections.OrderedDict[_Wanted, None] = (
-            collections.OrderedDict())
+        self._line: list[_Waiting] = []
         #: When a vote in the line was last given room.
         self._moved = 0.0
         #: Since when commits wait.
@@ -129,7 +117,6 @@ class LogLimit:
     def trimmed(self, first: int) -> None:
         self._earlier.held.trim(first)
         self._own.trim(first)
-        self._serve()
 
     @property
     def garbage(self) -> int:
@@ -139,13 +126,14 @@ class LogLimit:
 
     @property
     def is_near(self) -> bool:
-        return 0 < self.limit <= 2 * self.size or self._is_waited_for
+        return (0 < self.limit <= 2 * self.size or bool(self._line)
+                or self._commits_since is not None)
 
     @property
     def lacks_room(self) -> bool:
         """Somebody waits, or will wait, for room that trims can make."""
         with self._changed:
-            wanted = self._first.size if self._line else 0
+            wanted = self._line[0].size if self._line else 0
         return 0 < self.limit < self.named + max(wanted, 1)
 
     def _lacks(self, wanted: int, staged: int = 0) -> bool:
@@ -181,30 +169,37 @@ class LogLimit:
         `go_on` raises to end the wait.  Raise StorageTransactionError if there
         was no room for too long.
         """
-        wanted = _Wanted(size)
+        vote = _Waiting(size, time.monotonic())
         with self._changed:
-            self._line[wanted] = None
-        self._serve()
+            self._line.append(vote)
         try:
-            while not wanted.is_given and wanted.refused is None:
+            while not self._is_served(vote):
                 go_on()
-                self._look()
+                if time.monotonic() >= LONGEST_STILL + max(
+                        self._moved, vote.since):
+                    raise StorageTransactionError(
+                        f'{self._name}: no room for {size} bytes of blobs:'
+                        f' {self.words}. Nothing of this transaction was'
+                        ' stored: try again later')
+                self._say()
                 pause(PAUSE)
         except BaseException:
-            self._leave(wanted)
+            with self._changed:
+                self._line = [
+                    each for each in self._line if each is not vote]
             raise
         finally:
             self._say()
-        if wanted.refused is not None:
-            raise StorageTransactionError(f'{self._name}: {wanted.refused}')
 
-    def _leave(self, wanted: _Wanted) -> None:
-        """The room is not wanted any more, and was not used."""
+    def _is_served(self, vote: _Waiting) -> bool:
         with self._changed:
-            self._line.pop(wanted, None)
-            if wanted.is_given:
-                self._staged -= wanted.size
-        self._serve()
+            if self._line[0] is not vote or self._lacks(
+                    vote.size, self._staged):
+                return False
+            del self._line[0]
+            self._staged += vote.size
+            self._moved = time.monotonic()
+            return True
 
     def take_anyway(self, size: int) -> None:
         """Take room without asking, for a vote that must not wait."""
@@ -215,27 +210,6 @@ class LogLimit:
         """A record names these bytes now; or they were removed."""
         with self._changed:
             self._staged -= size
-        self._serve()
-
-    def _serve(self) -> None:
-        with self._changed:
-            self._serve_line()
-
-    def _serve_line(self) -> None:
-        """Give room to the next ones, as far as there is some.  (`_changed`
-        is held.)"""
-        while self._line:
-            first = self._first
-            if self._lacks(first.size, self._staged):
-                break
-            del self._line[first]
-            self._staged += first.size
-            first.is_given = True
-            self._moved = time.monotonic()
-
-    @property
-    def _first(self) -> _Wanted:
-        return next(iter(self._line))
 
     # A sync
 
@@ -248,7 +222,7 @@ class LogLimit:
             self._commits_since = time.monotonic()
             while self._lacks(1):
                 go_on()
-                self._look()
+                self._say()
                 pause(PAUSE)
         finally:
             self._commits_since = None
@@ -256,55 +230,33 @@ class LogLimit:
 
     # Waiting
 
-    def _look(self) -> None:
-        """Each waiter calls it: lets those fail that have waited too long."""
-        words = self.words
-        with self._changed:
-            self._serve_line()
-            # (When one has failed, there may be room for the next one.)
-            while self._line and time.monotonic() >= LONGEST_STILL + max(
-                    self._moved, self._first.since):
-                first = self._first
-                del self._line[first]
-                first.refused = (
-                    f'no room for {first.size} bytes of blobs: {words}.'
-                    ' Nothing of this transaction was stored: try again later')
-                self._serve_line()
-        self._say()
-
     def _say(self) -> None:
-        trouble, is_over = self.trouble, not self._is_waited_for
+        """Log a wait when it has taken long, and when nobody waits any more.
+        """
         with self._changed:
-            since = self._said_since
-            if since is None and trouble is not None:
-                self._said_since = self._waits_since() or time.monotonic()
-            elif since is not None and is_over:
+            since, said = self._waits_since(), self._said_since
+            if said is None and self._is_long(since):
+                self._said_since = since
+            elif said is not None and since is None:
                 self._said_since = None
             else:
                 return
-        if since is None:
-            logger.warning('%s: %s', self._name, trouble)
+        if said is None:
+            logger.warning('%s: %s', self._name, self.words)
         else:
             logger.warning('%s: the log has room again, after %.1f s',
-                           self._name, time.monotonic() - since)
-
-    @property
-    def _is_waited_for(self) -> bool:
-        return bool(self._line) or self._commits_since is not None
+                           self._name, time.monotonic() - said)
 
     def _waits_since(self) -> float | None:
         """(`_changed` is held.)"""
-        since = [] if self._commits_since is None else [self._commits_since]
-        if self._line:
-            since.append(self._first.since)
-        return min(since, default=None)
+        return min([each.since for each in self._line[:1]] + [
+            each for each in (self._commits_since,) if each is not None],
+            default=None)
 
-    @property
-    def seconds(self) -> float:
-        """How long somebody has waited."""
-        with self._changed:
-            since = self._waits_since()
-        return 0.0 if since is None else time.monotonic() - since
+    @staticmethod
+    def _is_long(since: float | None) -> bool:
+        return since is not None and (
+            time.monotonic() - since > TROUBLE_AFTER)
 
     @property
     def seconds_of_commits(self) -> float:
@@ -315,7 +267,9 @@ class LogLimit:
     @property
     def trouble(self) -> str | None:
         """What waits, in words, if it has waited longer than usual."""
-        return self.words if self.seconds > TROUBLE_AFTER else None
+        with self._changed:
+            is_long = self._is_long(self._waits_since())
+        return self.words if is_long else None
 
     @property
     def words(self) -> str:

@@ -3,40 +3,24 @@ disk in parallel, and is durable when both have it.
 
 A `Replicator` is the replica (commit.replica) of a storage whose node writes.
 It is made with a writer that leads, and has applied all that the log has, for
-a data file that has exactly the same.
+a data file that has exactly the same.  A sync
 
-A sync runs in the thread of the leader (commit.sequencer), and no other runs
-in parallel (I9):
+1. offers the bytes that the log does not have yet, as one batch: it sends the
+   first chunk;
+2. syncs the disk;
+3. reads the answer, and then sends each further chunk.
 
-1. Offer the bytes that the log does not have yet, as one batch: send its first
-   chunk.
-2. Sync the disk.
-3. Read the answer.  Then send each further chunk, and read its answer.
-
-So nothing more is offered once the disk has failed, in a sync or in reading a
-chunk: what is read back then may be what the disk had before.
-
-*No answer*: no majority can be reached, or its answer was lost.  The writer
-offers the same record until its fate is known, with pauses that grow.  Commits
-that need this sync wait, and nothing else does.  After a second, `trouble`
-says so, and a line is logged when that try has ended.
-
-Blobs are in the log before the batch, brought there by the votes (staging).
-
-A storage that is closed gives up after some seconds.  Whether the log has the
-last batch is then as unknown as after a failed sync.
-
-*An interrupt* leaves a batch that the log may have, or half of it.  The next
-sync begins with that batch, as it is, and then offers what is after it.
+So nothing more is offered once the disk has failed: what is read back then may
+be what the disk had before.  While no majority answers, the same record is
+offered again and again, and nothing else.  An interrupt leaves a batch that
+the log may have, or half of it; the next sync completes that as it is.
 
 *Records that are no batch* are brought into the log between two syncs (`say`):
 the records of packs (agreeing), and Trims (trimming).
 
-Threads: one thread at a time calls `sync`.  `sync` and `say` take a lock, for
-which a close waits, too.  A thread of the keeper (keeping) saves what the node
-keeps.  Another thread ends the wait of a storage that is closed; it never asks
-the log, so that nothing holds it up.  What the threads share are single
-attributes, each set by one of them, and an event.
+Threads: one at a time calls `sync` (I9).  `sync` and `say` take a lock, for
+which a close waits, too; another thread ends their wait when the storage is
+closed, and never asks the log, so that nothing holds it up.
 """
 
 import contextlib
@@ -81,6 +65,9 @@ from .writer import Writer
 LONGEST_WAIT_AT_CLOSE = 5.0
 #: Seconds from one check of that time to the next.
 WATCH_EVERY = 0.25
+
+#: A record that says nothing: if it gets into the log, this node leads.
+NOTHING = Trim(1)
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
@@ -128,9 +115,8 @@ class Replicator(Replica):
                 ' has compared the two. Start again: what the log does not'
                 f' have will be kept beside it, in {path}.trN')
         self._outage.name = path
-        # The epoch is kept before any record after it.  (The writer leads, so
-        # a majority has the record of the epoch.)
-        self._keeper = Keeper(path, state, read, self._writer.confirm)
+        # The epoch is kept before any record after it.
+        self._keeper = Keeper(path, state, read)
         self._keeper.start()
         self._watch.start()
         self._earlier.begin(state.place)
@@ -171,10 +157,11 @@ class Replicator(Replica):
         self._limit.wait_to_sync(self._refuse_to_wait, self._stopped.wait)
         with self._syncing:
             try:
+                if end <= self._writer.state.end and not self._writer.left:
+                    # It is asked for to know whether this node still leads.
+                    self._fenced_or(self._writer.say, NOTHING)
                 self._fenced_or(self._offer, end, read, commits)
                 sync_disk()
-                if not self._writer.left:
-                    self._fenced_or(self._ask_whether_it_leads)
                 while self._writer.left:
                     self._fenced_or(self._wait_for_answer)
                     self._fenced_or(self._offer, end, read, commits)
@@ -222,31 +209,21 @@ class Replicator(Replica):
             [blob for commit in ours if commit.in_log is not None
              for blob in commit.in_log.named(commit.tid)])
 
-    def _ask_whether_it_leads(self) -> None:
-        """A sync with nothing to offer is asked for to know that."""
-        while not self._tried(self._writer.find_successor):
-            self._refuse_when_stopped()
-
     def _wait_for_answer(self) -> None:
         """Read the answer of one try; if there is none, pause before the next.
         """
-        self._tried(self._writer.answered)
-
-    def _tried(self, call: Callable[..., object], *args: object) -> bool:
-        """Was it answered?  If not, pause before the next try."""
         self._outage.tries()
         try:
-            call(*args)
+            self._writer.answered()
         except Unanswered as error:
             if isinstance(error, Full):
                 self._staging.may_be_full()
             self._stopped.wait(self._outage.pause(error))
-            return False
         except Fenced:
             self._outage.answered()
             raise
-        self._outage.answered()
-        return True
+        else:
+            self._outage.answered()
 
     def _fenced_or(self, step: Callable[..., object], *args: object) -> None:
         try:
@@ -293,9 +270,7 @@ class Replicator(Replica):
         with self._syncing:
             self._bring_in()
             self._refuse_when_stopped()
-            while not self._tried(
-                    self._keeper.save_becoming, self._writer.state, becoming):
-                self._refuse_when_stopped()
+            self._keeper.save_becoming(self._writer.state, becoming)
 
     def keep_on(self, replaced: State | None) -> None:
         assert self._keeper is not None
@@ -366,9 +341,7 @@ class Replicator(Replica):
         """Save what the node keeps, unless nothing more is to be asked."""
         if self._keeper is not None and not self._stopped.is_set() and (
                 self._why_no_more is None):
-            self._outage.tries()
             self._keeper.save()
-            self._outage.answered()
             self._staging.kept(self._keeper.kept.place.sequence)
 
     def stop(self) -> None:

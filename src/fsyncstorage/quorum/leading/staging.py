@@ -1,23 +1,15 @@
 """Puts the blobs of a vote into the log, before a batch names them (I11).
 
-A blob is staged in chunks, in the thread of its vote.  The vote holds none of
-the storage's locks, nor its turn, so votes and commits of others go on in
-parallel.  It takes the memory of one chunk.
+A blob is staged in chunks, in the thread of its vote, which holds none of the
+storage's locks, nor its turn.  While the log does not answer, or has no room
+(loglimit), the vote waits; it fails when the storage is closed, when nothing
+more of this writer gets into the log, or when the engine is full.
 
-*No answer*: the vote waits, as commits do, and `trouble` says so.  It fails
-when the storage is closed, or nothing more of this writer gets into the log.
-*No room* within log-limit: the vote waits before it stages anything
-(loglimit).
-*No room* in the engine: the vote fails at once, and what it has staged is
-removed.
+What was staged for a transaction (`Staged`) is handed to its commit, from
+which the record is made.  A list of the objects is written as well (newblobs).
 
-What was staged for a transaction is noted with its blobs (`Staged`), and is
-handed to its commit, from which the record is made.  A list of the objects is
-written as well; with it a start finds files that the log does not name
-(newblobs).
-
-Threads: any number of votes may stage in parallel.  What they share is under
-`_lock`, a leaf; a thread of `tidying` removes what is not needed.
+Any number of votes may stage in parallel.  What they share is under `_lock`, a
+leaf; a thread of `tidying` removes what is not needed.
 """
 
 import contextlib
@@ -75,7 +67,7 @@ class Staged:
         """These blobs, as a record names them."""
         return [
             Blob(each.id, each.oid, each.serial or tid, each.size,
-                 each.checksum, shared=False)
+                 each.checksum)
             for each in self.blobs.values()]
 
     def drop(self) -> None:

@@ -4,10 +4,8 @@ work.
 - What was staged for aborted transactions (`drop`) is removed at once.  After
   some megabytes of it, the engine is told to free what was removed.
 - What the log had before this writer led is read, in slices, in half of the
-  thread's time: nobody waits for it (earlier).
-- When that is known, and then once an hour, all staged blobs are checked.
-  Blobs that no record names, and no vote has under way, were left by an
-  earlier writer, or are chunks that arrived late, after their removal.
+  thread's time (earlier).  When that is known, and then once an hour, all
+  staged blobs that no record names, and no vote has under way, are removed.
 - If the engine is full, it is told to make room (`may_be_full`).  A primary
   cannot keep its lease then, so nobody else is there to do it.
 
@@ -15,9 +13,6 @@ To remove what is needed would lose it for good.  So the needed ids are
 collected after the existing ones: an id is known as under way before it has a
 chunk, and as named before it stops being under way.  Blobs of later epochs
 stay: they belong to a writer of which this one need not know yet.
-
-If the log does not answer, this is retried.  What is left at the close, the
-next writer finds.
 """
 
 import collections

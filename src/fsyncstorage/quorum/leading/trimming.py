@@ -12,32 +12,22 @@ more often while the log is large for its limit, there is a round:
    enough, even if it is the last one: then the nodes go on to the Trim, and a
    later round removes the record.  (A Trim takes no room, so this ends.)
 3. Read the notes once more.  If a node with an earlier place has arrived in
-   between, nothing is removed now.
+   between, nothing is removed now.  (A node that notes a place for the first
+   time looks for such a Trim after that: so one of the two finds the other.)
 4. Remove the blobs that the records name, and then the records.  The record
    that each node has kept last stays.
 
-If steps 3 and 4 were not answered for a `Trim` of an earlier round, a round
-begins with them: they need no room, and the other steps may have to wait for
-some.
+If steps 3 and 4 were not answered, the next round begins with them: they need
+no room.  A round that removes nothing lets the engine free what was replaced.
 
-A node that notes a place for the first time (it was copied) must then check
-whether the log has, after that place, a Trim of records that the node needs.
-If it finds none, step 3 of the node that trims finds the note.
-
-A note may have any bytes.  A note that cannot be read stops all removal, as it
-may be of a node that can still come back.  A note that names a record which
-was already trimmed stops nothing, as its node cannot go on with this log.
+A note that cannot be read stops all removal, as it may be of a node that can
+still come back.  A note of a place before the first record stops nothing, as
+its node cannot go on with this log.
 
 If the operator has chosen so (`drops`), the node whose place is the first one
-is left behind while somebody waits for room: its note is removed.  But this
-happens only if it has stayed in one place, behind ours, for half a minute: a
-node that is well needs some seconds for large blobs.
-
-Once an hour, and after many records, the log is trimmed to where it begins,
-which removes nothing, but lets the engine free what was replaced.
-
-What was not answered in one round is done by the next one.  What the log had
-before this writer led is trimmed as far as it is known (earlier).
+is left behind while somebody waits for room, if it has stayed in one place,
+behind ours, for half a minute: a node that is well needs some seconds for
+large blobs.
 """
 
 import logging
@@ -49,11 +39,11 @@ from collections.abc import Mapping
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
-from ..history.fold import State
 from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
 from ..history.record import Trim
+from ..log import members
 from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Trimmed
@@ -68,36 +58,23 @@ from .loglimit import LogLimit
 from .loglimit import Trims
 from .writer import Fenced
 
+if typing.TYPE_CHECKING:
+    from .replicator import Replicator
+
 logger = logging.getLogger(__name__)
 
 #: Seconds from one round to the next: usually, and while the log is large.
 EVERY, SOON = 60.0, 0.5
-#: Seconds from one compaction to the next; bytes that each append leaves in
-#: the engine: the head before it.
-COMPACTED_EVERY = 3600.0
-AN_OLD_HEAD = 256
 #: Seconds for which a node stays in one place before it is left behind.
 STANDS_STILL = 30.0
 #: How many blobs one call removes.
 AT_ONCE = 1000
 
 
-class Writing(typing.Protocol):
-    """What is needed of the node that writes (Replicator)."""
-
-    def say(self, body: Trim) -> State: ...
-
-    @property
-    def kept(self) -> State: ...
-
-    @property
-    def identity(self) -> bytes: ...
-
-
 class Trimming:
 
-    def __init__(self, name: str, log: Log, writing: Writing, trims: Trims,
-                 limit: LogLimit, earlier: Earlier) -> None:
+    def __init__(self, name: str, log: Log, writing: 'Replicator',
+                 trims: Trims, limit: LogLimit, earlier: Earlier) -> None:
         self._name = name
         self._log = log
         self._writing = writing
@@ -111,10 +88,8 @@ class Trimming:
         #: they are removed.
         self._said_first = 0
         self._begun: float | None = None
-        self._compacted = time.monotonic()
-        #: The last record, in this round and at the last compaction.
-        self._head: int | None = None
-        self._compacted_at = 0
+        #: When the engine was last told to free something.
+        self._freed = time.monotonic()
         #: Nodes that are behind us: their places, and since when they have
         #: been there.
         self._behind: dict[bytes, tuple[Place, float]] = {}
@@ -157,10 +132,7 @@ class Trimming:
         kept = self._writing.kept.place
         self._author.claim(self._log, kept)
         self._noted = kept
-        ends = self._log.ends()
-        if self._head is None:
-            self._compacted_at = ends.head.sequence
-        self._head = ends.head.sequence
+        ends = members.ends(self._log)
         places = self._places(ends)
         self._see_who_is_behind(places)
         first = min(_first(places), self._known_to)
@@ -170,7 +142,7 @@ class Trimming:
             self._said_first = first
             self._remove_what_was_said()
             return
-        if self._is_to_be_compacted():
+        if time.monotonic() >= self._freed + EVERY:
             self._remove(ends.first)
         if self._drops and self._limit.lacks_room:
             self._leave_behind(places)
@@ -182,12 +154,6 @@ class Trimming:
         # it.  A Trim lets them go on, so that the next Trim removes it.
         is_last = first == ends.head.sequence
         return self._limit.frees(first + is_last)
-
-    def _is_to_be_compacted(self) -> bool:
-        assert self._head is not None
-        left = AN_OLD_HEAD * (self._head - self._compacted_at)
-        return (left >= self._limit.garbage
-                or time.monotonic() >= self._compacted + COMPACTED_EVERY)
 
     @property
     def _known_to(self) -> int:
@@ -236,7 +202,7 @@ class Trimming:
     def _remove_what_was_said(self) -> None:
         """Remove the records, unless a node has arrived that needs them."""
         first = self._said_first
-        if _first(self._places(self._log.ends())) >= first:
+        if _first(self._places(members.ends(self._log))) >= first:
             self._remove(first)
         self._said_first = 0
 
@@ -246,9 +212,7 @@ class Trimming:
             self._log.unstage(named[at:at + AT_ONCE])
         self._log.trim(first)
         self._limit.trimmed(first)
-        self._compacted = time.monotonic()
-        if self._head is not None:
-            self._compacted_at = self._head
+        self._freed = time.monotonic()
 
     # The limit
 
@@ -282,7 +246,7 @@ class Trimming:
                 or time.monotonic() < since + STANDS_STILL):
             return
         # A writer that is fenced must leave nobody behind: it fails here.
-        self._writing.say(Trim(self._log.ends().first))
+        self._writing.say(Trim(1))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d for %.0f s, is left behind, and'

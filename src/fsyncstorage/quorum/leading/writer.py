@@ -16,15 +16,13 @@ It promises:
   answer was lost.
 - It offers nothing that the fold would not apply after what the log has.  Once
   another record stands where its own should, it offers nothing more: it is
-  *fenced* for good.  The same holds if the log has lost what it had.  No
-  single member can make it believe that (members).
-- It leads only when a majority of the members shows the record of its epoch,
-  each asked separately.  A member that has lost its last records could say
-  that the record was appended, and be the only one that has it.
-- It believes a single member that says that a record was appended only while
-  the writer has the lease, so that no other one can have led since.  Otherwise
-  it asks a majority: a member that has lost just the records of the next
-  writer would take ours.
+  *fenced* for good.  The same holds if the log has lost what it had.
+- A majority of the members has to show the record of its epoch before it
+  leads, and what fences it (members).
+- It believes one member that says that a record was appended only if it has
+  the lease *after* that answer, so that no other writer can have led before.
+  Otherwise a majority has to show the record: a member that has lost just the
+  records of the next writer would take ours.
 - Its state is that of a node that has applied all that it has written.
 
 So what `advance` has said to be in the log stands after the record of this
@@ -38,9 +36,7 @@ the question and the answer.
 
 It has no thread, no clock and no lock.  One thread at a time calls it, waits
 between two tries as it likes, and may be interrupted at any line.  All that it
-has achieved is in `state`, which is replaced as a whole.  Only `confirm` and
-`find_successor` may be called by another thread at the same time; they may
-fence the writer, and then an answer that arrives later does not count.
+has achieved is in `state`, which is replaced as a whole.
 """
 
 import os
@@ -53,7 +49,6 @@ from ..history.batch import chunks
 from ..history.fold import Apply
 from ..history.fold import Refuse
 from ..history.fold import State
-from ..history.fold import Why
 from ..history.fold import step
 from ..history.record import IDENTITY
 from ..history.record import Body
@@ -181,41 +176,9 @@ class Writer:
             else:
                 if offer.leads or not self._has_lease():
                     self._find(offer)
-            self.refuse_if_fenced()  # by `confirm`, in another thread
             self.held.add(offer.place.sequence, offer.item)
             self.state = offer.after
         return not self.left
-
-    def confirm(self, state: State | None = None) -> State:
-        """Return the state of what was written (or `state`, an earlier one)
-        if a majority of the members has it.
-
-        A state is kept only if it was returned here.  Raise Unanswered if
-        that is not known; Fenced if a member has said that the record was
-        appended, and the others do not have it.
-        """
-        if state is None:
-            state = self.state
-        if not members.confirmed(self._log, state):
-            self._fence(
-                f'most members of the log do not have record'
-                f' {state.place.sequence} of this writer, which was appended:'
-                ' one of them is wrong, or the log was restored')
-        return state
-
-    def find_successor(self) -> None:
-        """Raise Fenced if a majority of the members shows that another writer
-        has written after the last record of this one.
-
-        An append finds that, too; this call is for a writer that has nothing
-        to append.  Raise Unanswered if it is not known.
-        """
-        state = self.state
-        if self._log.ends().head.sequence <= state.place.sequence:
-            return
-        record = members.shown_by_most(self._log, state)
-        if record is not None and record.writer != self.id:
-            self._fence(_instead(record).reason)
 
     def _next_offer(self) -> _Offer:
         """The offer after this state: once made, it is always the same."""
@@ -240,36 +203,32 @@ class Writer:
             item(raw, body))
 
     def _find(self, offer: _Offer) -> None:
-        """Return if a majority of the members shows this very record."""
-        log = self._log
-        words: list[members.Word] = []
-        for member in range(log.members):
-            try:
-                word = members.hear(log, self.state, member)
-            except Unanswered:
-                continue
-            if isinstance(word, members.Shown) and word.raw != offer.raw:
-                word = _instead(word.applied.record)
-            words.append(word)
-            if isinstance(word, members.Shown) and (
-                    words.count(word) == members.majority(log)):
+        """Return if a majority of the members shows this very record; raise
+        Fenced if a majority shows another one, or refuses what is to follow.
+        """
+        log, ours, others = self._log, 0, 0
+        for word in members.each(
+                log, lambda member: members.hear(log, self.state, member)):
+            if isinstance(word, Apply) and word.state.place == offer.place:
+                ours += 1
+            elif word is not None:
+                others += 1
+                reason = _why_not(word)
+            if ours == members.majority(log):
                 return
-        refused = members.refused_by_all(log, words)
-        if refused is not None and not refused.why.elsewhere:
-            self._fence(refused.reason)
-        raise Unanswered(members.undecided(log, self.state, words))
+            if others == members.majority(log):
+                self.fenced = reason
+                raise Fenced(reason)
 
     def refuse_if_fenced(self) -> None:
         if self.fenced is not None:
             raise Fenced(self.fenced)
 
-    def _fence(self, reason: str) -> typing.NoReturn:
-        self.fenced = reason
-        raise Fenced(reason)
 
-
-def _instead(record: Record) -> Refuse:
-    """Another record stands where ours should be."""
-    return Refuse(Why.USURPED, (
-        f'record {record.sequence} is of writer {record.writer.hex()}, in'
-        f' epoch {record.epoch}'))
+def _why_not(word: Apply | Refuse) -> str:
+    """Why nothing more of this writer gets into the log."""
+    if isinstance(word, Refuse):
+        return word.reason
+    record = word.record
+    return (f'record {record.sequence} is of writer {record.writer.hex()}, in'
+            f' epoch {record.epoch}')

@@ -11,21 +11,11 @@ What it has acknowledged is on a majority of its members.  It promises:
   question.
 - Appended records stay, in their order, until they are trimmed.
 
-One member may have a damaged disk, and return wrong or outdated bytes.  So:
-
-- A record that is read is what one member shows.  The reader must find
-  damage, by the CRC of the record.  Staged blobs and everything else have no
-  CRC that the reader sees; the engine checks them.
-- What members merely say (where the log ends, that it was trimmed, that there
-  is none) needs two members that say so.  If only one can be asked, there is
-  no answer.
-- A wrong member may say that a record was appended when all others have
-  refused it.  So the answer of a single member is believed only while nobody
-  else can lead, because the caller has the lease (`writer`).
-- A wrong member may say that the head has moved although the append has taken
-  effect.  `ends` and `read` show that.
-- `ends`, `read`, `notes` and `staged` take the number of a member.  The answer
-  is then what this member alone says; no other is asked in its place.
+One member may have a damaged disk, and return wrong or outdated bytes.  Each
+call but `hold` asks one member: the one whose number is given, or whichever
+answers.  A record has a CRC for its reader; the engine checks all other
+values.  What a member says beyond that may be wrong (`members`): where the log
+ends, that a record was appended, that the head has moved.
 
 The fence between two writers is the swap on the head.  The lease only decides
 who tries to write, so that two nodes do not fence each other in turns.  While
@@ -108,9 +98,7 @@ class Log(typing.Protocol):
     def ends(self, member: int | None = None) -> Ends:
         """The identity of the log, and where it begins and ends.
 
-        Two members have said so, and neither has said a later end or an
-        earlier begin; or `member` alone says so.  Raise Missing if there is
-        no log.
+        Raise Missing if there is no log.
         """
 
     # Records
@@ -137,7 +125,7 @@ class Log(typing.Protocol):
     def read(self, sequence: int,
              member: int | None = None) -> Sequence[bytes]:
         """Some records, from `sequence` on; none if it is not there yet, or if
-        this member has lost it.
+        the member has lost it.
 
         It returns a few records, or one that is large.  Raise Trimmed if this
         record was removed.
@@ -216,11 +204,7 @@ class Log(typing.Protocol):
         """
 
     def notes(self, member: int | None = None) -> Mapping[bytes, bytes]:
-        """The note of each node.
-
-        Two members were asked, and a note that either of them has is included;
-        or the notes are those of `member`.
-        """
+        """The note of each node."""
 
     def forget(self, node: bytes) -> None:
         """Remove the note of a node."""
@@ -233,7 +217,7 @@ class Log(typing.Protocol):
 
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:
-        """The chunk; None if two members, or `member`, do not have it."""
+        """The chunk; None if the member does not have it."""
 
     def unstage(self, ids: Iterable[bytes]) -> None:
         """Remove all chunks of these blobs."""
@@ -241,6 +225,9 @@ class Log(typing.Protocol):
     def all_staged(self) -> set[bytes]:
         """The ids of all blobs that had chunks before the call, and still
         have them."""
+
+    def turn(self) -> None:
+        """From now on, first ask the next member."""
 
     def find_leader(self) -> None:
         """From now on, first ask the member that an append reaches by the

@@ -1,31 +1,20 @@
-"""What single members of the log say, and when it is believed.
+"""What single members of the log say, and what most of them say.
 
-The disk of one member may be damaged.  The member may return wrong bytes for a
-record, or a wrong head; it may have lost its last records, or all of them; and
-it does not notice.  So:
+The disk of one member may be damaged, and the member does not notice.  It may
+have lost its last records, and then even take a record that all others refuse.
+So what is final is believed when a majority of the members says it, each asked
+separately: that a record is in the log, or that a node must not follow it.
 
-- What a member *shows* is believed even of a single one: a record that the
-  fold applies to a state has a CRC, and names all of the log before it.
-  Damage cannot produce such a record.
-- What it merely *says* is believed when a majority of the members say it, each
-  asked separately: that there are no more records, that the log is another
-  one, that it has lost what was confirmed, or that it begins too late.
+Everything else is believed of one member.  What it shows has a CRC, and names
+all of the log before it, so damage cannot produce it.  A node that has
+followed a wrong member learns that before it keeps anything (`confirmed`).
 
-In one case a member shows what the others do not have.  If it has lost its
-last records, and a late writer offers it a record, it takes that record after
-the ones that it still has.  So what a single member shows is good enough to go
-on with, but not more.  A node *keeps* a state only if a majority has its
-record (`confirmed`), and only then does a writer lead.
-
-`ask` gives a node a final word.  To follow a log, the records of any member
-are enough; when one is refused, or before a node believes that there are no
-more, it calls `ask`.
-
-If some members do not answer, the others may be too few: Unanswered.
+If too few members answer, that is Unanswered.
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable
+from collections.abc import Iterator
 
 from ..history.fold import Apply
 from ..history.fold import Refuse
@@ -34,88 +23,59 @@ from ..history.fold import Why
 from ..history.fold import compare
 from ..history.fold import step
 from ..history.record import FRONT
+from ..history.record import Ends
 from ..history.record import Place
-from ..history.record import Record
 from ..history.record import place_of
 from .interface import Log
 from .interface import Missing
 from .interface import Trimmed
 from .interface import Unanswered
 
+T = typing.TypeVar('T')
 
-class Shown(typing.NamedTuple):
-    """The next record, and what the fold makes of it."""
-
-    raw: bytes
-    applied: Apply
-
-
-class Nothing(typing.NamedTuple):
-    """The log ends with the record of this state."""
-
-
-Word = Shown | Nothing | Refuse
+#: What one member has after a state; None: the log ends there.
+Word = Apply | Refuse | None
 
 
 def majority(log: Log) -> int:
     return log.members // 2 + 1
 
 
-def ask(log: Log, state: State) -> Word:
-    """What the log has after this state, or why the node must not follow it.
+def each(log: Log, question: Callable[[int], T]) -> Iterator[T]:
+    """The answers of those members that answer, one after the other.
 
-    Raise Unanswered if that cannot be known yet.
+    It ends with Unanswered: the caller would have stopped if it had heard
+    enough.
     """
-    words: list[Word] = []
+    words = []
     for member in range(log.members):
         try:
-            word = hear(log, state, member)
-        except Unanswered:
-            continue
-        words.append(word)
-        if is_said_by_enough(log, word, words):
-            return word
-    found = believed(log, words)
-    if found is None:
-        raise Unanswered(undecided(log, state, words))
-    return found
+            answer = question(member)
+        except Unanswered as error:
+            words.append(str(error))
+        else:
+            yield answer
+    raise Unanswered(
+        f'what {log.members - len(words)} of {log.members} members say is not'
+        f' enough{": " * bool(words)}{"; ".join(words)}')
+
+
+def agreed(log: Log, question: Callable[[int], T]) -> T:
+    """The answer that a majority gives."""
+    given: list[T] = []
+    for answer in each(log, question):
+        given.append(answer)
+        if given.count(answer) == majority(log):
+            break
+    return answer
 
 
 def confirmed(log: Log, state: State) -> bool:
     """Does a majority have the last record of this state?
 
-    False: a majority does not have it.  Raise Unanswered if neither is known,
-    also if the record was trimmed.
+    Raise Unanswered if that is not known, also if the record was trimmed.
     """
-    place = state.place
-    answers = []
-    for member in range(log.members):
-        try:
-            answers.append(_has(log, place, member))
-        except Unanswered:
-            continue
-        if answers.count(answers[-1]) == majority(log):
-            return answers[-1]
-    raise Unanswered(
-        f'{answers.count(True)} of {log.members} members have shown record'
-        f' {place.sequence}, and {answers.count(False)} have not')
-
-
-def shown_by_most(log: Log, state: State) -> Record | None:
-    """The record that a majority has after this state; None if no record is
-    on that many members.  Raise Unanswered if that is not known."""
-    words: list[Word] = []
-    for member in range(log.members):
-        try:
-            words.append(hear(log, state, member))
-        except Unanswered:
-            continue
-        word = words[-1]
-        if is_said_by_enough(log, word, words):
-            return word.applied.record if isinstance(word, Shown) else None
-    if len(words) < log.members:
-        raise Unanswered(undecided(log, state, words))
-    return None
+    return agreed(log, lambda member: _has(log, state.place, member))
 
 
 def _has(log: Log, place: Place, member: int) -> bool:
@@ -132,10 +92,57 @@ def _has(log: Log, place: Place, member: int) -> bool:
         raise Unanswered(f'record {place.sequence} was removed') from None
 
 
+def ends(log: Log) -> Ends:
+    """Where the log begins and ends, according to a majority together.
+
+    (A member that has lost something says an earlier head, or a later begin.)
+    Raise Missing if a majority has no log.
+    """
+    def said(member: int) -> Ends | None:
+        try:
+            return log.ends(member)
+        except Missing:
+            return None
+
+    found: list[Ends | None] = []
+    for answer in each(log, said):
+        found.append(answer)
+        same = [one for one in found if one and answer
+                and one.log == answer.log]
+        if len(same) == majority(log):
+            break
+        if found.count(None) == majority(log):
+            raise Missing('there is no log')
+    return Ends(same[0].log, min(one.first for one in same),
+                max(one.head for one in same))
+
+
+def ask(log: Log, state: State) -> Word:
+    """What the log has after this state: what a majority says, or else a
+    record that any member shows."""
+    shown, end, refused = None, 0, []
+    try:
+        for word in each(log, lambda member: hear(log, state, member)):
+            if isinstance(word, Apply):
+                shown = shown or word
+            elif word is None:
+                end += 1
+            else:
+                refused.append(word)
+            if majority(log) in (end, len(refused)):
+                return word
+    except Unanswered:
+        if shown is None:
+            raise
+    return shown
+
+
 def hear(log: Log, state: State, member: int) -> Word:
     """What one member has after this state.
 
-    (It is asked for its ends first, so records that arrive later are shown.)
+    Raise Unanswered if its record is damaged or lost, as it may be mended.
+    (The member is asked for its ends first, so that records which arrive later
+    are shown.)
     """
     try:
         ends = log.ends(member)
@@ -149,57 +156,15 @@ def hear(log: Log, state: State, member: int) -> Word:
     for raw in found:
         decided = step(state, raw)
         if isinstance(decided, Apply):
-            return Shown(raw, decided)
+            return decided
         if isinstance(decided, Refuse) and refused is None:
             refused = decided
-    if refused is not None:
-        return refused
-    if ends.head == state.place:
-        return Nothing()
-    return Refuse(Why.HOLE, (
-        f'the log ends at record {ends.head.sequence}, and record'
-        f' {state.place.sequence + 1} is not shown'))
-
-
-def is_said_by_enough(log: Log, word: Word, words: Sequence[Word]) -> bool:
-    """(Refusals are weighed when all members have been asked.)"""
-    return (not isinstance(word, Refuse)
-            and words.count(word) >= majority(log))
-
-
-def believed(log: Log, words: Sequence[Word]) -> Word | None:
-    """What is believed when all members were asked, and some have answered."""
-    for word in words:
-        if is_said_by_enough(log, word, words):
-            return word
-    refused = refused_by_all(log, words)
-    if refused is not None:
-        return refused
-    shown = [word for word in words if isinstance(word, Shown)]
-    return shown[0] if shown and all(
-        word.raw == shown[0].raw for word in shown) else None
-
-
-def refused_by_all(log: Log, words: Sequence[Word]) -> Refuse | None:
-    """A majority refuses for good; or no member has the whole record now.
-
-    (A single member that refuses for good, when the other two have damaged
-    copies, may be the wrong one.)
-    """
-    refused = [word for word in words if isinstance(word, Refuse)]
-    final = [word for word in refused if not word.why.elsewhere]
-    if len(final) >= majority(log):
-        return final[0]
-    if len(refused) == log.members:
-        return next(word for word in refused if word.why.elsewhere)
-    return None
-
-
-def undecided(log: Log, state: State, words: Sequence[Word]) -> str:
-    said = '; '.join(
-        word.reason if isinstance(word, Refuse)
-        else 'the record is shown' if isinstance(word, Shown)
-        else 'nothing is there' for word in words)
-    return (
-        f'{len(words)} of {log.members} members have answered what is behind'
-        f' record {state.place.sequence}, and that is not enough: {said}')
+    if refused is None and ends.head != state.place:
+        refused = Refuse(Why.HOLE, (
+            f'the log ends at record {ends.head.sequence}, and record'
+            f' {state.place.sequence + 1} is not shown'))
+    if refused is not None and refused.why.elsewhere:
+        raise Unanswered(
+            f'{refused.reason}. If all members have it so, replace those whose'
+            ' disks are damaged')
+    return refused

@@ -1,21 +1,16 @@
 """The notes of nodes in the log: who owns a name, and what that node has kept.
 
-Two machines may be given one name by mistake.  Then each would replace the
-note of the other, and the log would be trimmed past what the other needs.  So
-a note also has the *identity* of its node: random bytes, which a node has from
-its beginning (files.state).  A name whose note has another identity is taken:
-until that note is forgotten, no node continues under the name, and none
-begins.  One member of the log may still have a note that was forgotten, so a
-majority must show it.
+If two machines had one name, each would replace the note of the other, and the
+log would be trimmed past what the other needs.  So a note also has the
+*identity* of its node: random bytes, which a node has from its beginning
+(files.state).  A name whose note has another identity is taken, until that
+note is forgotten.  A majority decides that: one member may still have a note
+that was forgotten.
 
-The log promises little about notes (interface): one that arrives late replaces
-a later one.
-
-A copy of a node (its directory was copied by hand, or its machine cloned) has
-the identity of the node, too, and is not told from it.  If both run, each
-replaces the note of the other, and the log is not kept for the one that is
-behind.  Each of them logs a warning when it finds a note that can only be of
-the other one.
+The log promises little about notes: one that arrives late replaces a later
+one.  A copy of a node (its directory was copied by hand, or its machine
+cloned) has its identity, too.  If both run, the log is not kept for the one
+that is behind; each logs a warning when it finds a note of the other.
 """
 
 import collections
@@ -29,7 +24,8 @@ from ..history.record import Place
 from ..history.record import parse_place
 from .interface import RESERVED
 from .interface import Log
-from .interface import Unanswered
+from .members import agreed
+from .members import each
 from .members import majority
 from .reading import Refused
 
@@ -56,8 +52,17 @@ def parse_note(raw: bytes) -> Note:
 
 
 def of_nodes(log: Log) -> dict[bytes, bytes]:
-    """The notes that are about nodes, by their names."""
-    return {name: raw for name, raw in log.notes().items()
+    """The notes that are about nodes, by their names.
+
+    What any member of a majority has counts: the log is trimmed by the notes,
+    and past the node whose note one member has lost.
+    """
+    found: dict[bytes, bytes] = {}
+    for number, notes in enumerate(each(log, log.notes), 1):
+        found = {**notes, **found}
+        if number == majority(log):
+            break
+    return {name: raw for name, raw in found.items()
             if not name.startswith(RESERVED)}
 
 
@@ -119,7 +124,8 @@ class Author:
         raw = log.notes().get(self.name)
         if not self._is_of_another(raw):
             return raw
-        if self._is_taken(log):
+        if agreed(log, lambda member: self._is_of_another(
+                log.notes(member).get(self.name))):
             name = shown(self.name)
             raise Taken(
                 f'the log knows another node of the name {name}. Two nodes'
@@ -130,17 +136,3 @@ class Author:
 
     def _is_of_another(self, raw: bytes | None) -> bool:
         return raw is not None and not raw.startswith(self.identity)
-
-    def _is_taken(self, log: Log) -> bool:
-        words = []
-        for member in range(log.members):
-            with contextlib.suppress(Unanswered):
-                words.append(self._is_of_another(
-                    log.notes(member).get(self.name)))
-        for word in False, True:
-            if words.count(word) >= majority(log):
-                return word
-        raise Unanswered(
-            f'{words.count(True)} of {log.members} members have a note of'
-            f' another node of the name {shown(self.name)}, and'
-            f' {words.count(False)} have none')

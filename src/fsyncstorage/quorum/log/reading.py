@@ -1,12 +1,11 @@
 """Reads the records after a state, and folds them.
 
 A `Reader` returns the records that follow, in their order, each once, with the
-state after it.  It takes them from any member that shows them.  Before it
-believes that there are no more, or refuses one, it asks all members
-(`members`).
+state after it.  It reads from one member.  When its caller has heard nothing
+new for too long, or a record is refused, it asks all (`members`), and reads on
+from the next one.
 
-A *refusal* is final: `Refused` says why, and what to do.  Damage and holes are
-refused only if all members show the same; they may be mended later.
+A *refusal* is what a majority says: `Refused` says why, and what to do.
 """
 
 import contextlib
@@ -23,10 +22,9 @@ from .interface import Log
 from .interface import Missing
 from .interface import Trimmed
 from .interface import Unanswered
-from .members import Shown
 from .members import ask
 from .members import confirmed
-from .members import majority
+from .members import ends
 from .outage import Patience
 
 #: (While its old note is in the log, its name is taken.)
@@ -41,13 +39,7 @@ _RESTORED = (
 BROKEN = (
     'No log that keeps its promises has that. Leave the files and the log as'
     ' they are, and report it')
-_MEMBERS = (
-    'All members of the log that could be asked have it so. Replace those'
-    ' whose disks are damaged, then start this node again')
-
 WHAT_TO_DO = {
-    Why.DAMAGED: _MEMBERS,
-    Why.HOLE: _MEMBERS,
     Why.UNKNOWN: 'Upgrade this node: standbys are upgraded first',
     Why.OTHER_LOG: (
         'Either the name in the section is that of another database, or this'
@@ -73,21 +65,16 @@ class Refused(StorageError):
 
 class Reader:
 
-    def __init__(self, log: Log, state: State, careful: bool = False) -> None:
-        """If `careful`, all members are asked for each record."""
+    def __init__(self, log: Log, state: State) -> None:
         self._log = log
         #: After the last record that was returned.
         self.state = state
-        self._careful = careful
 
     def read(self) -> list[Apply]:
-        """The records of one answer that follow.
+        """The records of one answer that follow; none, if a member shows none.
 
-        An empty list: none are there yet, or none are shown.  Raise
-        Unanswered, or Refused.
+        Raise Unanswered, or Refused.
         """
-        if self._careful:
-            return self.look()
         try:
             found = self._log.read(self.state.place.sequence + 1)
         except (Missing, Trimmed):
@@ -103,27 +90,31 @@ class Reader:
         return self.look() if refused and not given else given
 
     def look(self) -> list[Apply]:
-        """The next record, from any member that has it.
+        """The next record, from any member; none, if a majority says that the
+        log ends here.  Then read on from the next member.
 
-        An empty list: this is the log that was followed, and it ends here.
         Raise Unanswered, or Refused.
         """
+        self._log.turn()
         word = ask(self._log, self.state)
         if isinstance(word, Refuse):
             raise Refused(f'{word.reason}. {WHAT_TO_DO[word.why]}', word.why)
-        return [self._go_on(word.applied)] if isinstance(word, Shown) else []
+        return [] if word is None else [self._go_on(word)]
 
     def _go_on(self, decided: Apply) -> Apply:
         self.state = decided.state
         return decided
 
     def to_the_end(self, patience: Patience) -> Iterator[Apply]:
-        """All that the log has by now, and perhaps more: another node may go
-        on writing, faster than all members can be asked."""
+        """All that the log has by now, and perhaps more.
+
+        Another node may go on writing, faster than all members can be asked:
+        so it ends where a majority has ended when it began.
+        """
         head = patience.answer(self._head)
         while self.state.place.sequence < head or not self._is_confirmed():
             given = patience.answer(self.read) or patience.answer(self.look)
-            if not given:  # a majority says so, if `head` is one member's lie
+            if not given:  # `head` was one member's lie
                 return
             yield from given
 
@@ -134,18 +125,6 @@ class Reader:
         return False
 
     def _head(self) -> int:
-        """The number of a record up to which at least a majority has
-        everything that was confirmed."""
-        heads = []
-        for member in range(self._log.members):
-            try:
-                heads.append(self._log.ends(member).head.sequence)
-            except Missing:
-                heads.append(0)
-            except Unanswered:
-                pass
-        if len(heads) < majority(self._log):
-            raise Unanswered(
-                f'{len(heads)} of {self._log.members} members have said where'
-                ' the log ends')
-        return max(heads)
+        with contextlib.suppress(Missing):
+            return ends(self._log).head.sequence
+        return 0

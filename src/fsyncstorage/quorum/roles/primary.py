@@ -9,11 +9,8 @@ all connections, because of clients that read from their caches and ask
 nothing, and retires the object map, because of clients that read the file.  If
 the lease is renewed in the same term, the primary goes on.
 
-*It looks for a successor* each second in which it has appended nothing: if a
-majority of the log's members shows a record of another writer after its own
-last record, it is fenced.  Otherwise it would learn of the successor only by
-its lease, that is, by a clock.  The thread that does this also finds out each
-minute which member leads the log, so that appends take the shortest way.
+A thread finds out each minute which member leads the log, so that appends take
+the shortest way.
 
 *It retreats*, for good, when the lease is lost, when its writer is fenced, and
 when writing has stopped because of the disk.  The order is: nothing more is
@@ -34,30 +31,24 @@ used every day.
 import contextlib
 import logging
 import threading
-import time
 import typing
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
 from ...storage.host import Host
-from ..history.record import Place
 from ..leading.loglimit import Trims
 from ..leading.replicator import START_AGAIN
 from ..leading.replicator import Replicator
-from ..leading.writer import Fenced
 from ..leading.writer import Writer
 from ..log.interface import Log
-from ..log.interface import Missing
-from ..log.interface import Unanswered
 from .holding import Holding
 from .stepdown import Requests
 
 logger = logging.getLogger(__name__)
 
 #: The most seconds between two checks of the lease; seconds between two
-#: questions to the log, and between two searches for its leader.
+#: searches for the log's leader.
 LOOK_EVERY = 0.25
-ASK_EVERY = 1.0
 FIND_EVERY = 60.0
 
 _DISK = 'writing has stopped: check the disk'
@@ -90,12 +81,8 @@ class Primary(Replicator):
         self._requests: Requests | None = None
         self._looking = WakeableThread(
             f'watch of {node}', self._look, self._until_the_next_look)
-        #: The last record when the log was last asked; when to look for the
-        #: log's leader.
-        self._asked_at: Place | None = None
-        self._find_due = time.monotonic()
         self._asking = WakeableThread(
-            f'questions of {node}', self._ask_the_log, lambda: ASK_EVERY)
+            f'questions of {node}', log.find_leader, lambda: FIND_EVERY)
 
     def serve(self, storage: Storage) -> None:
         """The storage is open, and this is its replica."""
@@ -159,19 +146,6 @@ class Primary(Replicator):
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
         self._host.be_silent(silent)
-
-    # Questions to the log
-
-    def _ask_the_log(self) -> None:
-        place = self._writer.state.place
-        if place != self._asked_at:  # that append would have found it
-            self._asked_at = place
-        elif self._over is None and self._writer.fenced is None:
-            with contextlib.suppress(Unanswered, Missing, Fenced):
-                self._writer.find_successor()
-        if time.monotonic() >= self._find_due:
-            self._find_due = time.monotonic() + FIND_EVERY
-            self._log.find_leader()
 
     # The retreat
 
