@@ -51,21 +51,17 @@ class Recording(Host):
 
     def __init__(self, engine):
         self._engine = engine
-        self.done, self.silences = [], []
+        self.done = []
         self.has_ended = threading.Event()
 
     may_leave = True
 
-    def leave(self, seconds):
-        self.done.append('leave')
-        return True
-
-    def be_silent(self, silent):
-        self.silences.append(silent)
-
     def hang_up(self):
         self.done.append('hang up')
         self.holder_then = self._engine.holder()
+
+    def go_on(self):
+        self.done.append('go on')
 
     def end(self, reason, again):
         self.done.append(('end', again))

@@ -17,8 +17,10 @@ minute which member leads the log, so that appends take the shortest way.
 
 *It retreats*, for good, when the lease is lost, when its writer is fenced, and
 when writing has stopped because of the disk.  The order is: nothing more is
-written; the host closes the connections of all clients; the lease is given
-back; the host closes the storage, and begins anew as a node that follows.
+written; the host closes its port, and the connections of all clients; the
+lease is given back; the host closes the storage, and begins anew as a node
+that follows.  Until the lease is given back, nothing waits for a disk, nor for
+a handler of the log, which may wait for one.
 After a failure of the disk the process ends instead: an operator should look
 first.  A process that is no server cannot begin anew; it goes on to read, and
 commits fail.
@@ -103,7 +105,7 @@ class Primary(Replicator):
                     self._writer.state.epoch)
         self._storage = storage
         self._requests = Requests(
-            self._holding.log, self._holding.holder, self._node, storage,
+            self._holding.log, self._holding.holder, self._node,
             lambda: self._writer.state.place.sequence, self._host)
         self._looking.start()
         self._asking.start()
@@ -149,6 +151,8 @@ class Primary(Replicator):
         if silent is self._is_silent:
             return
         self._is_silent = silent
+        # Before any line of the log: its handler may wait for a disk.
+        (self._host.hang_up if silent else self._host.go_on)()
         if silent:
             self._staging.may_be_full()  # a full log cannot renew a lease
             logger.warning(
@@ -158,7 +162,6 @@ class Primary(Replicator):
         else:
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
-        self._host.be_silent(silent)
 
     # Questions to the log
 
@@ -181,12 +184,12 @@ class Primary(Replicator):
             if self._over is not None:
                 return
             self._over = reason
-        logger.critical(
-            '%s: this node does not lead any more: %s', self._node, reason)
         self._host.hang_up()
-        self._holding.close()
         if self._storage is not None:
             self._storage.retire_map()
+        self._holding.close()
+        logger.critical(
+            '%s: this node does not lead any more: %s', self._node, reason)
         self._host.end(reason, again)
 
     @property

@@ -11,14 +11,12 @@ What it does then (`step_down`):
    that was in the log when the request was read: so there is a node that
    follows now.  The primary goes on as usual.  If there is no such note in
    time, it stays the primary, and says so.
-2. Votes are held back until no transaction is voted but not finished, or on
-   its way to the disk (`votes_held_back`).  Then the process leaves
-   (storage.host): it closes the storage as if the process ended, gives the
-   lease back, and begins anew.  If that moment does not come within seconds,
-   the votes go on: what takes longer may take very long.
+2. The process ends as at a signal, and begins anew (storage.host): what is on
+   its way to the disk and the log gets there, then the lease is given back.
 
-So the answer to a vote is a promise that is kept.  Votes that have no answer
-by then end with their connections, and can be tried again at the next node.
+What is voted and not finished by then ends with its connection, as at every
+change of the leader: nothing of it is stored, and it can be tried again at the
+next node.
 
 After step 1 the primary does not wait for the other node again: that one reads
 to the head before it leads, and is only a moment behind.  Its note would
@@ -30,7 +28,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ...commit.wakeable import WakeableThread
 from ...storage.host import Host
@@ -47,12 +44,9 @@ logger = logging.getLogger(__name__)
 REQUEST = RESERVED + b'step-down'
 
 #: In seconds: how often the primary looks; how long it waits for a note of
-#: another node, and how often it looks for that; how long voted transactions
-#: may take while votes are held back, and how long it may take to leave after
-#: that, while the server's loop may be busy.
+#: another node, and how often it looks for that.
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
-LONGEST_STILLNESS, LONGEST_LEAVE = 2.0, 1.0
 
 
 def ask(log: Log) -> bool:
@@ -77,7 +71,7 @@ _BECAUSE = b': '
 class Requests:
     """The thread of a primary that looks for a request."""
 
-    def __init__(self, log: Log, holder: bytes, node: str, storage: Any,
+    def __init__(self, log: Log, holder: bytes, node: str,
                  head: Callable[[], int], host: Host) -> None:
         """`log` is the log of the lease, which two threads then use.
 
@@ -86,7 +80,6 @@ class Requests:
         self._log = log
         self._holder = holder
         self._node = node
-        self._storage = storage
         self._head = head
         self._host = host
         self._closing = threading.Event()
@@ -125,11 +118,8 @@ class Requests:
                     f' {LONGEST_WAIT:.0f} s ago')
         with contextlib.suppress(Unanswered):
             self._log.forget(REQUEST)
-        with self._storage.votes_held_back(LONGEST_STILLNESS) as is_still:
-            if is_still and self._host.leave(LONGEST_LEAVE):
-                return None
-        return ('there was no moment without a transaction that is voted and'
-                f' not finished, for {LONGEST_STILLNESS:.0f} s')
+        self._host.end('it was asked to step down', again=True)
+        return None
 
     def _another_follows(self) -> bool:
         head = self._head()
