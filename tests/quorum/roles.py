@@ -103,7 +103,8 @@ class InProcess:
             self.storage = role.opened(
                 self.path, role.Setup(
                     self.name, self._test.lease, self.open_log,
-                    self._test.check), 1 << 26, make, show,
+                    self._test.check,
+                    self._test.patience), 1 << 26, make, show,
                 blob_dir=self.blob_dir, host=self.host)
             return self.storage
 
@@ -134,6 +135,8 @@ class RolesTest(TestCase):
 
     #: Seconds.
     lease = 1.0
+    #: For a disk: nobody's is tried here, unless a test says so.
+    patience = 3600.0
 
     def setUp(self):
         super().setUp()

@@ -276,12 +276,17 @@ class StepDown(RolesTest):
     def setUp(self):
         super().setUp()
         self.log = FakeLog(self.engine)
+        self.patch(primary, ASK_EVERY=0.01)
 
-    def requests(self):
-        return self.a.storage.replica._requests
+    def refusal(self):
+        """Why it goes on to lead."""
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            self.assertTrue(stepdown.ask(self.log))
+            until(lambda: stepdown.answer(self.log), 'an answer')
+        self.assertEqual(self.a.host.done, [])
+        return stepdown.answer(self.log)
 
     def test_it_is_asked_for_from_anywhere(self):
-        self.patch(stepdown, LOOK_EVERY=0.01)
         self.both()
         tid = commit(self.a.storage, {1: b'x'})
         with self.assertLogs('fsyncstorage', 'WARNING'):
@@ -294,28 +299,20 @@ class StepDown(RolesTest):
         self.assertEqual(self.b.leads().load(oid(1)), (b'x', tid))
 
     def test_a_process_that_is_no_server(self):
-        self.patch(stepdown, LOOK_EVERY=3600.0)
         self.a.host.may_leave = False
         self.both()
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.assertIn('no server', self.requests().step_down())
+        self.assertIn('no server', self.refusal())
+        commit(self.a.storage, {1: b'x'})
 
     def test_nobody_leads(self):
         self.assertFalse(stepdown.ask(self.log))
 
     def test_no_other_node_follows(self):
-        """It goes on to lead, and says why; a note of long ago does not do,
-        nor one that is no place."""
-        self.patch(stepdown, LONGEST_WAIT=0.1, LOOK_EVERY=3600.0)
+        """A note of long ago does not do, whatever it says, nor one that is
+        no place."""
+        self.patch(stepdown, LONGEST_WAIT=0.1)
         self.a.open()
         commit(self.a.leads(), {1: b'x'})
-        head = Note(SELF, self.engine.head).packed()
-        for raw in b'', b'?' * 40, Note(SELF, Place(1, bytes(16))).packed():
+        for raw in b'', Note(SELF, Place(99, bytes(16))).packed():
             self.log.note(node_name('b'), raw)
-        self.log.note(node_name('a'), head)
-        self.log.note(b'*other', head)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.assertIn('no other node', self.requests().step_down())
-        self.assertIn('no other node', stepdown.answer(self.log))
-        commit(self.a.storage, {2: b'x'})
-        self.assertEqual(self.a.host.done, [])
+            self.assertIn('no other node', self.refusal())

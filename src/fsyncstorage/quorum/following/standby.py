@@ -7,11 +7,7 @@ It does nothing else, and nobody else touches the file.
 - What it has applied is synced at once, after each answer of the log.  It is
   saved up to a second later, as by a writer; a change of the epoch or of the
   generation is saved at once.  A state is saved only when a majority of the
-  members has it.  After saving, the thread notes its place in the log, for the
-  primary, which removes from the log what no node needs.  From time to time,
-  and after the log was out of sight, the thread checks that the note is still
-  there, as it may have been forgotten.  If another node has the name by then,
-  this node ends: it must not disturb the other one.
+  members has it.  (Its place is noted in the log by roles.presence.)
 - A log that does not answer is asked again, after pauses of up to a second.
   The same is done if all members show a damaged record, and if the disk is
   full.  `trouble` reports it.
@@ -42,12 +38,9 @@ from ..history import record as records
 from ..history.fold import Apply
 from ..history.fold import State
 from ..history.record import Data
-from ..history.record import Place
 from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
-from ..log.notes import Author
-from ..log.notes import Taken
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
@@ -79,12 +72,11 @@ class Lag(typing.NamedTuple):
 
 class Standby:
 
-    def __init__(self, follower: Follower, node: bytes, index_every: int,
+    def __init__(self, follower: Follower, index_every: int,
                  on_end: Callable[[], object] = lambda: None) -> None:
         """`on_end` is called in the thread, if it ends without `stop`."""
         self._follower = follower
         self._log = follower.log
-        self._author = Author(node, follower.identity)
         self._index_every = index_every
         self._on_end = on_end
         self._reader = Reader(self._log, follower.state)
@@ -95,9 +87,6 @@ class Standby:
         self._head, self._head_end = follower.state.place.sequence, 0
         self._measured = self._looked = self._heard = time.monotonic()
         self._save_due: float | None = None
-        #: The place that was noted in the log, and when that was last tried.
-        self._noted: Place | None = None
-        self._note_tried = NEVER
         #: How many waits in a row have ended early without a new record.
         self._in_vain = 0
         #: A member has shown nothing, although others have: ask all.
@@ -178,13 +167,11 @@ class Standby:
         try:
             self._step()
         except Unanswered as error:
-            # The log was out of sight: ask all members, and check the name.
-            self._looked = self._note_tried = NEVER
+            # The log was out of sight: ask all members.
+            self._looked = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
-        except Taken:
-            raise
         except Refused as error:
             if error.why is not None and error.why.elsewhere:
                 self._is_misled = True
@@ -244,7 +231,6 @@ class Standby:
         else:
             self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
-        self._note_if_due(now)
         if not given:
             self._wait(now)
 
@@ -305,15 +291,6 @@ class Standby:
                 follower.save()
                 self._save_due = None
                 follower.save_index(self._index_every)
-
-    def _note_if_due(self, now: float) -> None:
-        place = self._follower.kept.place
-        pause = LOOKED_EVERY if place == self._noted else SAVED_AFTER
-        if now >= self._note_tried + pause:
-            self._note_tried = now
-            with contextlib.suppress(Unanswered):  # a full log, for example
-                self._author.claim(self._log, place)
-                self._noted = place
 
     def _wait(self, now: float) -> None:
         """Wait until there may be a record, or something is due."""

@@ -42,6 +42,7 @@ from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
+from ..log.notes import Author
 from . import held
 from .earlier import Earlier
 
@@ -67,6 +68,8 @@ class Trims(typing.NamedTuple):
     #: Whether, at the limit, a node that is behind is left behind.  Otherwise
     #: commits wait for it.
     drops: bool = False
+    #: Of the notes of this node, if there is one already.
+    author: Author | None = None
 
 
 class _Wanted:

@@ -15,12 +15,13 @@ last record, it is fenced.  Otherwise it would learn of the successor only by
 its lease, that is, by a clock.  The thread that does this also finds out each
 minute which member leads the log, so that appends take the shortest way.
 
-*It retreats*, for good, when the lease is lost, when its writer is fenced, and
-when writing has stopped because of the disk.  The order is: nothing more is
-written; the host closes its port, and the connections of all clients; the
-lease is given back; the host closes the storage, and begins anew as a node
-that follows.  Until the lease is given back, nothing waits for a disk, nor for
-a handler of the log, which may wait for one.
+*It retreats*, for good, when the lease is lost, when its writer is fenced,
+when writing has stopped because of the disk, and when the disk hangs (probing)
+and another node could lead (presence).  The order is: nothing more is written;
+the host closes its port, and the connections of all clients; the lease is
+given back; the host closes the storage, and begins anew as a node that
+follows.  Until the lease is given back, nothing waits for a disk, nor for a
+handler of the log, which may wait for one.
 After a failure of the disk the process ends instead: an operator should look
 first.  A process that is no server cannot begin anew; it goes on to read, and
 commits fail.
@@ -52,6 +53,7 @@ from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Unanswered
 from .holding import Holding
+from .presence import Presence
 from .stepdown import Requests
 
 logger = logging.getLogger(__name__)
@@ -79,17 +81,22 @@ class Primary(Replicator):
     _storage: Storage | None = None
 
     def __init__(self, log: Log, writer: Writer, trims: Trims,
-                 holding: Holding, node: str, host: Host) -> None:
-        """The log and the lease belong to the primary: `close` ends them."""
+                 holding: Holding, presence: Presence, node: str,
+                 host: Host) -> None:
+        """The log, the lease and the presence belong to the primary: `close`
+        ends them."""
         super().__init__(log, writer, trims)
         self._holding = holding
+        self._presence = presence
         self._node = node
         self._host = host
         #: Why it writes no more, once it has begun its retreat.
         self._over: str | None = None
         self._retreating = threading.Lock()
         self._is_silent = False
-        self._requests: Requests | None = None
+        self._requests = Requests(
+            holding.log, holding.holder, node, presence,
+            lambda: self._writer.state.place.sequence, host)
         self._looking = WakeableThread(
             f'watch of {node}', self._look, self._until_the_next_look)
         #: The last record when the log was last asked; when to look for the
@@ -104,12 +111,8 @@ class Primary(Replicator):
         logger.info('%s: this node leads, in epoch %d', self._node,
                     self._writer.state.epoch)
         self._storage = storage
-        self._requests = Requests(
-            self._holding.log, self._holding.holder, self._node,
-            lambda: self._writer.state.place.sequence, self._host)
         self._looking.start()
         self._asking.start()
-        self._requests.start()
 
     def may_answer(self) -> bool:
         """(Not after a fence or a failed sync either: a client that would be
@@ -142,6 +145,9 @@ class Primary(Replicator):
             return f'its log takes nothing more ({self._writer.fenced})', True
         if self._storage.has_stopped:
             return _DISK, False
+        hangs = self._presence.disk_trouble
+        if hangs is not None and self._presence.another_could_lead:
+            return f'{hangs}, and another node could lead', True
         return None
 
     def _be_silent(self, silent: bool) -> None:
@@ -166,6 +172,10 @@ class Primary(Replicator):
     # Questions to the log
 
     def _ask_the_log(self) -> None:
+        if self._over is None:
+            self._presence.log_trouble()
+            with contextlib.suppress(Unanswered):
+                self._requests.look()
         place = self._writer.state.place
         if place != self._asked_at:  # that append would have found it
             self._asked_at = place
@@ -211,12 +221,13 @@ class Primary(Replicator):
                 not self.may_answer()):
             why = self._holding.trouble
             return _SILENT if why is None else f'{_SILENT} ({why})'
-        return super().trouble
+        return super().trouble or self._presence.disk_trouble
 
     def stats(self) -> dict[str, object]:
         return {**super().stats(), 'role': 'primary', 'node': self._node,
                 'lease_left': self._holding.seconds_left,
-                'lease_trouble': self._holding.trouble}
+                'lease_trouble': self._holding.trouble,
+                'others': self._presence.stats()}
 
     # The close
 
@@ -226,16 +237,10 @@ class Primary(Replicator):
             stack.callback(super().close)
             stack.callback(self._asking.close)
             stack.callback(self.stop)
+            stack.callback(self._presence.close)
             stack.callback(self._holding.close)  # another node may lead now
             stack.callback(self.keep)
-            stack.callback(self._look_no_more)
-
-    def _look_no_more(self) -> None:
-        try:
-            if self._requests is not None:
-                self._requests.close()
-        finally:
-            self._looking.close()
+            stack.callback(self._looking.close)
 
 
 _SILENT = 'its lease is over, and no client is answered until it is renewed'

@@ -1,0 +1,107 @@
+"""Does the disk answer?
+
+A thread writes and syncs a byte on each file system that the node writes to,
+each fifth of the lease, whether the node has anything else to do or not.  The
+files have no names, so nothing is left of them.
+
+*Progress* on a file system is the end of such a sync, or of any other write or
+sync of the node there (datafile.progress): a disk that is slow, with gigabytes
+on their way, is not one that hangs.
+
+Nobody waits for this thread: it may never come back from a sync.
+"""
+
+import contextlib
+import math
+import os
+import tempfile
+import time
+import typing
+from collections.abc import Iterable
+
+from ... import datafile
+from ...commit.wakeable import WakeableThread
+
+#: The most seconds for which `close` waits for the thread.
+LONGEST_FAREWELL = 1.0
+
+
+def write_and_sync(file: typing.BinaryIO) -> None:
+    os.pwrite(file.fileno(), b'.', 0)
+    datafile.Disk.sync(file.fileno())
+
+
+class Probing:
+
+    def __init__(self, directories: Iterable[str], every: float) -> None:
+        """Directories that are not there are left out until they are."""
+        self._directories = list(dict.fromkeys(directories))
+        self._every = every
+        #: By the device of the file system.
+        self._files: dict[int, typing.BinaryIO] = {}
+        #: When the last sync of each has ended, or the first was to begin.
+        self._ended: dict[int, float] = {}
+        self._begun = time.monotonic()
+        #: When the last round has begun of which every sync has ended.
+        self._good = -math.inf
+        #: Why the last round has failed, or None.
+        self.trouble: str | None = None
+        self._is_over = False
+        self._thread = WakeableThread(
+            'probes of the disk', self._work, lambda: self._every)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """(A thread that hangs closes its files when it goes on.)"""
+        self._is_over = True
+        self._thread.close(LONGEST_FAREWELL)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last round began that was good."""
+        return time.monotonic() - self._good
+
+    def works_since(self, moment: float) -> bool:
+        """Was there a good round that began after this moment?  If not, there
+        is one at once."""
+        if self._good >= moment:
+            return True
+        self._thread.wake()
+        return False
+
+    @property
+    def silence(self) -> float:
+        """Seconds without progress, on the file system that has the least."""
+        last = min((max(ended, datafile.progress.get(device, ended))
+                    for device, ended in list(self._ended.items())),
+                   default=self._begun)
+        return time.monotonic() - last
+
+    # In the thread
+
+    def _work(self) -> None:
+        if self._is_over:
+            for file in self._files.values():
+                file.close()
+            return
+        begun = time.monotonic()
+        try:
+            for each in self._directories:
+                self._open(each)
+            for device, file in self._files.items():
+                write_and_sync(file)
+                self._ended[device] = time.monotonic()
+        except OSError as error:
+            self.trouble = str(error)
+        else:
+            self.trouble, self._good = None, begun
+
+    def _open(self, directory: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            device = os.stat(directory).st_dev
+            if device not in self._files:
+                self._ended.setdefault(device, time.monotonic())
+                self._files[device] = tempfile.TemporaryFile(
+                    buffering=0, dir=directory)
