@@ -87,9 +87,11 @@ class Trouble(StandbyTest):
         self.assertIn('does not answer', standby.trouble)
         self.assertGreater(standby.seconds_without_contact, 0)
         self.logged.write(10)
-        self.log.is_away = False
-        self.has_come_to_the_end(standby)
-        until(lambda: standby.trouble is None, 'it is over')
+        with self.assertLogs(module.__name__, 'WARNING') as said:
+            self.log.is_away = False
+            self.has_come_to_the_end(standby)
+            until(lambda: standby.trouble is None, 'it is over')
+        self.assertIn('goes on', said.output[-1])
 
     def test_a_disk_that_is_full(self):
         standby = self.make()

@@ -243,9 +243,11 @@ class Following(TestCase):
             'WATCHDOG_USEC': str(SHORT)}), '1')
         self.addCleanup(self.hosting._manager.stopping)
         self.node = SimpleNamespace(
-            trouble='this node is a standby', stats=lambda: {
+            trouble='this node is a standby', why_not_following=None,
+            stats=lambda: {
                 'role': 'standby', 'trouble': 'this node is a standby',
-                'lag_records': 7, 'epoch': 2})
+                'lag_records': 7, 'epoch': 2, 'others': {'c': {
+                    'silence': 1.5, 'lag': 3.0, 'trouble': 'no room'}}})
         self.opened = threading.Event()
 
     def wait(self):
@@ -271,7 +273,15 @@ class Following(TestCase):
         self.assertEqual((status, said['process'], said['storages']), (
             503, 'following', {'1': 'this node is a standby'}))
         self.assertEqual(probe(address, '/live')[0], 200)
+        self.assertEqual(probe(address, '/node')[0], 200)
+        self.node.why_not_following = 'no room'
+        status, said = probe(address, '/node')
+        self.assertEqual((status, said['storages']), (503, {'1': 'no room'}))
         figures = metrics(address)
+        for name, value in ('silence_seconds', 1.5), ('lag_seconds', 3.0), (
+                'in_trouble', 1):
+            self.assertEqual(
+                figures[f'fsyncstorage_quorum_standby_{name}', 'c'], value)
         self.assertEqual(figures['fsyncstorage_quorum_primary',], 0)
         self.assertEqual(figures['fsyncstorage_quorum_lag_records',], 7)
         now = probe(address, '/now')[1]

@@ -18,6 +18,10 @@ class Node(typing.Protocol):
     def trouble(self) -> str | None:
         """Why there is no storage, in words."""
 
+    @property
+    def why_not_following(self) -> str | None:
+        """Why it does not stand by for the node that leads; None: it does."""
+
     def stats(self) -> dict[str, object]:
         """Figures, like those of the storage under `quorum`."""
 

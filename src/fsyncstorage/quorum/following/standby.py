@@ -94,6 +94,8 @@ class Standby:
         #: A member has shown a record that is refused: ask all.
         self._is_misled = False
         self._pause = FIRST_PAUSE
+        #: It was at the end of the log, once since it began.
+        self.has_caught_up = False
         #: Why it does not advance for now, or None.
         self.trouble: str | None = None
         #: Why it has ended without `stop`, or None.
@@ -182,6 +184,8 @@ class Standby:
                 self._start_again(error)
         else:
             self._heard = time.monotonic()
+            if self.trouble is not None:
+                logger.warning('%s: the standby goes on', self._follower.name)
             self.trouble, self._pause = None, FIRST_PAUSE
 
     def _try_again(self, trouble: str) -> None:
@@ -229,6 +233,7 @@ class Standby:
             self._take(given)
             self._measure_if_due(now)
         else:
+            self.has_caught_up = True
             self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
         if not given:

@@ -54,8 +54,8 @@ class Health(typing.NamedTuple):
     trouble: str
 
 
-#: Of a node that was copied, and has not begun.
-UNKNOWN = Health(0.0, math.inf, False, 'it has not begun')
+#: Of a node that has been copied, or begins.
+UNKNOWN = Health(0.0, math.inf, False, '')
 _HEALTH = struct.Struct('>dd?')
 _TROUBLE = 400  # bytes
 

@@ -183,13 +183,23 @@ class Node:
         return (self.role == STANDBY and standby is not None
                 and standby.trouble is None and not standby.is_replacing)
 
+    @property
+    def why_not_following(self) -> str | None:
+        """Nobody should rely on it, for example to end the node that leads."""
+        standby = self._standby
+        if self.role == STANDBY and standby is not None and (
+                standby.has_caught_up):
+            return standby.trouble or self._holding.trouble
+        return self.trouble
+
     def _said(self) -> tuple[Place, bool, str]:
         """What its note says."""
         if self._led is not None:
             _, primary = self._led
             return self._place(), False, primary.trouble or ''
         standby = self._standby
-        return self._place(), self._could_lead, (
+        could_lead = self._could_lead and self.why_not_following is None
+        return self._place(), could_lead, (
             self._why_anew or (standby and standby.trouble) or '')
 
     @property
