@@ -14,7 +14,6 @@ import io
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -116,10 +115,6 @@ class Disk:
 
 disk = Disk()
 
-#: By the device of a file system: when a write or a sync there has ended, by
-#: `time.monotonic`.  Whoever fears that a disk hangs looks at it.
-progress: dict[int, float] = {}
-
 
 def remove_if_there(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
@@ -206,8 +201,7 @@ class DataFile(io.RawIOBase):
 
     # (Slots are faster than the dictionary that the base class gives each
     # file.)
-    __slots__ = (
-        '_cursor', 'name', 'serials', 'block', 'descriptor', '_device')
+    __slots__ = '_cursor', 'name', 'serials', 'block', 'descriptor'
 
     #: Where the file ends for stock code; None: at its real end.
     limit: int | None = None
@@ -223,7 +217,6 @@ class DataFile(io.RawIOBase):
         self.block: tuple[int, bytes] = (0, b'')
         self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
-        self._device = os.fstat(self.descriptor.number).st_dev
 
     # By position, which needs no lock.  Each call keeps the descriptor in a
     # local variable: another thread may close the file during the call.
@@ -236,12 +229,10 @@ class DataFile(io.RawIOBase):
         except OSError as error:
             error.filename = self.name
             raise
-        progress[self._device] = time.monotonic()
 
     def sync(self) -> None:
         descriptor = self.descriptor
         disk.sync(descriptor.number)
-        progress[self._device] = time.monotonic()
 
     def drop_cache(self, position: int) -> None:
         descriptor = self.descriptor
@@ -332,7 +323,6 @@ class _Reader(DataFile):
         self._cursor = 0
         self.name = source.name
         self.descriptor = source.descriptor
-        self._device = source._device
 
 
 def open_existing(path: str, read_only: bool = False) -> DataFile:

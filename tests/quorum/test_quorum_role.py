@@ -18,6 +18,7 @@ from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.notes import Note
+from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles import holding
 from fsyncstorage.quorum.roles import primary
@@ -52,12 +53,14 @@ class Names(RolesTest):
     def test_a_name_is_that_of_one_node(self):
         self.a.open()
         self.a.leads()
-        notes = dict(self.engine.kept)
-        self.assertEqual(list(notes), [node_name('a')])
+        noted, = self.engine.kept.items()
+        self.assertEqual(noted[0], node_name('a'))
         self.b.open()
         with self.assertRaisesRegex(Refused, 'another node of the name a'):
             self.b.leads()
-        self.assertEqual(self.engine.kept, notes)
+        (name, raw), = self.engine.kept.items()
+        self.assertEqual((name, parse_note(raw).identity),
+                         (noted[0], parse_note(noted[1]).identity))
         self.b.close()
         self.a.close()
         self.a.open()  # it is its own

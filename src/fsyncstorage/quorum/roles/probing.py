@@ -4,9 +4,11 @@ A thread writes and syncs a byte on each file system that the node writes to,
 each fifth of the lease, whether the node has anything else to do or not.  The
 files have no names, so nothing is left of them.
 
-*Progress* on a file system is the end of such a sync, or of any other write or
-sync of the node there (datafile.progress): a disk that is slow, with gigabytes
-on their way, is not one that hangs.
+*Progress* on a file system is the end of such a sync, or of any write of its
+block device, which the kernel counts.  A probe alone does not do: it may stand
+behind what others have written.  (A disk of 50 MB/s, and a blob of 2 GB: no
+probe has ended for 42 seconds, and that disk works.)  Where there is no block
+device (NFS, FUSE, btrfs, ZFS), only probes count.
 
 Nobody waits for this thread: it may never come back from a sync.
 """
@@ -26,6 +28,22 @@ from ...commit.wakeable import WakeableThread
 LONGEST_FAREWELL = 1.0
 
 
+def writes_completed(device: int) -> int | None:
+    """Of a block device, writes and flushes; None: it is none.  This asks the
+    kernel alone, and waits for no disk."""
+    try:
+        with open(f'/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat',
+                  encoding='ascii') as file:
+            figures = [*map(int, file.read().split())]
+    except OSError:
+        return None
+    return figures[_WRITES] + sum(figures[_FLUSHES:_FLUSHES + 1])
+
+
+#: In the kernel's statistics of a block device.  (Old ones count no flushes.)
+_WRITES, _FLUSHES = 4, 15
+
+
 def write_and_sync(file: typing.BinaryIO) -> None:
     os.pwrite(file.fileno(), b'.', 0)
     datafile.Disk.sync(file.fileno())
@@ -39,8 +57,9 @@ class Probing:
         self._every = every
         #: By the device of the file system.
         self._files: dict[int, typing.BinaryIO] = {}
-        #: When the last sync of each has ended, or the first was to begin.
-        self._ended: dict[int, float] = {}
+        #: When there was progress on each, or the first sync was to begin.
+        self._progress: dict[int, float] = {}
+        self._completed: dict[int, int | None] = {}
         self._begun = time.monotonic()
         #: When the last round has begun of which every sync has ended.
         self._good = -math.inf
@@ -73,11 +92,15 @@ class Probing:
 
     @property
     def silence(self) -> float:
-        """Seconds without progress, on the file system that has the least."""
-        last = min((max(ended, datafile.progress.get(device, ended))
-                    for device, ended in list(self._ended.items())),
-                   default=self._begun)
-        return time.monotonic() - last
+        """Seconds without progress, on the file system that has the least.
+        It is to be asked for again and again."""
+        for device in list(self._progress):
+            completed = writes_completed(device)
+            if completed != self._completed.get(device):
+                self._completed[device] = completed
+                self._progress[device] = time.monotonic()
+        return time.monotonic() - min(
+            list(self._progress.values()), default=self._begun)
 
     # In the thread
 
@@ -92,7 +115,7 @@ class Probing:
                 self._open(each)
             for device, file in self._files.items():
                 write_and_sync(file)
-                self._ended[device] = time.monotonic()
+                self._progress[device] = time.monotonic()
         except OSError as error:
             self.trouble = str(error)
         else:
@@ -102,6 +125,6 @@ class Probing:
         with contextlib.suppress(FileNotFoundError):
             device = os.stat(directory).st_dev
             if device not in self._files:
-                self._ended.setdefault(device, time.monotonic())
+                self._progress.setdefault(device, time.monotonic())
                 self._files[device] = tempfile.TemporaryFile(
                     buffering=0, dir=directory)
