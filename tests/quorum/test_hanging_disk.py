@@ -5,11 +5,14 @@ A disk hangs by an event: all syncs of one node wait for it, those of its
 probes, too.  The two nodes are on two file systems.
 """
 
+import errno
 import logging
 import os
 import threading
 
 from fsyncstorage import datafile
+from fsyncstorage.quorum.history.record import node_name
+from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.roles import probing
 from fsyncstorage.quorum.roles.probing import Probing
 from fsyncstorage.quorum.roles.probing import writes_completed
@@ -120,6 +123,33 @@ class TwoNodes(RolesTest):
         self.assertTrue(self.engine.holder().startswith(b'a '))
 
 
+class Full(RolesTest):
+    """A node whose disk is full gives way to one whose disk is not."""
+
+    def setUp(self):
+        super().setUp()
+        self.room = dict.fromkeys('ab', 1 << 30)
+        self.patch(probing, free=lambda path: self.room[
+            os.path.relpath(path, self.directory)[0]])
+
+    def test_another_one_leads(self):
+        self.both()
+        with self.assertLogs('fsyncstorage', 'CRITICAL') as logs:
+            self.room['a'] = 5 << 20
+            self.b.leads()
+        self.assertIn('full: 5 MB are left, and another', logs.output[0])
+
+    def test_nobody_has_room(self):
+        """Nothing changes hands, and the note says why."""
+        self.both()
+        self.room.update(a=5 << 20, b=200 << 20)
+        name = node_name('a')
+        until(lambda: 'full' in parse_note(
+            self.engine.kept[name]).health.trouble, 'it says so')
+        self.assertEqual(self.a.host.done, [])
+        self.assertIsNone(self.a.storage.replica.trouble)
+
+
 class Progress(TestCase):
 
     def setUp(self):
@@ -130,7 +160,7 @@ class Progress(TestCase):
         self.patch(probing, write_and_sync=lambda file: self.disk.sync(
             file.fileno()), writes_completed=lambda device: self.completed)
         self.probing = Probing(
-            [self.directory, self.path('missing'), self.directory], 0.01)
+            [self.directory, self.path('missing')], [self.directory], 0.01)
         self.addCleanup(self.probing.close)
 
     def test_a_slow_disk_is_none_that_hangs(self):
@@ -155,6 +185,18 @@ class Progress(TestCase):
             file.sync()
         self.assertGreater(writes_completed(device), counted)
         self.assertIsNone(writes_completed(os.stat('/proc').st_dev))
+
+    def test_a_disk_that_is_full(self):
+        """It answers."""
+        def fail(file):
+            raise OSError(errno.ENOSPC, 'no room')
+
+        self.patch(probing, write_and_sync=fail)
+        self.probing.start()
+        until(lambda: self.probing.room == 0, 'it is full')
+        until(lambda: self.probing.age < 10, 'it answers')
+        self.patch(probing, write_and_sync=lambda file: None)
+        until(lambda: self.probing.room > 0, 'there is room')
 
     def test_a_disk_that_has_an_error(self):
         """Neither is that progress, nor does it end the thread."""

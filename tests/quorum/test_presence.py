@@ -41,7 +41,7 @@ class PresenceTest(TestCase):
         self.now = 0.0
         self.said = place(5), True, ''
         self.presence = Presence(
-            FakeLog(self.engine), LEASE, LEASE, Probing([], 1.0),
+            FakeLog(self.engine), LEASE, LEASE, Probing([], [], 1.0),
             lambda: self.said)
         self.presence._author = Author(A, SELF)
         self.patch(module, time=self)

@@ -40,6 +40,10 @@ NOTED_EVERY, OF_THE_LEASE = 1.0, 1 / 5
 YOUNG = 2 / 5
 #: Leases without a new note after which a node is said to be silent.
 SILENT_AFTER = 3
+#: Bytes that are free on the disk of a node that gives way, at most, and of
+#: one that could lead, at least.  (They are far apart, so that nothing changes
+#: hands to and fro.)
+FULL, ROOM = 16 << 20, 256 << 20
 #: How many of our own places are remembered, with their times.
 REMEMBERED = 600
 
@@ -101,6 +105,20 @@ class Presence:
         if silence <= self._patience:
             return None
         return f'its disk has not answered for {silence:.0f} s'
+
+    @property
+    def why_it_should_give_way(self) -> str | None:
+        """The disk of this node hangs or is full, and another one's is not."""
+        reason = self.disk_trouble or self._full
+        if reason is None or not self.another_could_lead:
+            return None
+        return f'{reason}, and another node could lead'
+
+    @property
+    def _full(self) -> str | None:
+        room = self.probing.room
+        return (f'its disk is full: {room / (1 << 20):.0f} MB are left'
+                if room < FULL else None)
 
     # The others
 
@@ -166,7 +184,9 @@ class Presence:
         if not self._places or self._places[-1][0] != place.sequence:
             self._places.append((place.sequence, now))
         health = Health(
-            time.time(), self.probing.age, could_lead, trouble)
+            time.time(), self.probing.age,
+            could_lead and self.probing.room >= ROOM,
+            trouble or self._full or '')
         try:
             with contextlib.suppress(Unanswered):
                 self.notes = self._author.claim(self._log, place, health)

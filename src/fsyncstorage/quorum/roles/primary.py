@@ -16,12 +16,13 @@ its lease, that is, by a clock.  The thread that does this also finds out each
 minute which member leads the log, so that appends take the shortest way.
 
 *It retreats*, for good, when the lease is lost, when its writer is fenced,
-when writing has stopped because of the disk, and when the disk hangs (probing)
-and another node could lead (presence).  The order is: nothing more is written;
-the host closes its port, and the connections of all clients; the lease is
-given back; the host closes the storage, and begins anew as a node that
-follows.  Until the lease is given back, nothing waits for a disk, nor for a
-handler of the log, which may wait for one.
+when writing has stopped because of the disk, and when the disk hangs or is
+full (probing) and another node could lead (presence).  The order is: nothing
+more is written; the host closes its port, and the connections of all clients;
+the lease is given back; the host closes the storage, and begins anew as a node
+that follows.  Until the lease is given back, nothing waits for a disk, nor for
+a handler of the log, which may wait for one.
+
 After a failure of the disk the process ends instead: an operator should look
 first.  A process that is no server cannot begin anew; it goes on to read, and
 commits fail.
@@ -145,10 +146,8 @@ class Primary(Replicator):
             return f'its log takes nothing more ({self._writer.fenced})', True
         if self._storage.has_stopped:
             return _DISK, False
-        hangs = self._presence.disk_trouble
-        if hangs is not None and self._presence.another_could_lead:
-            return f'{hangs}, and another node could lead', True
-        return None
+        gives_way = self._presence.why_it_should_give_way
+        return None if gives_way is None else (gives_way, True)
 
     def _be_silent(self, silent: bool) -> None:
         assert self._storage is not None

@@ -10,10 +10,13 @@ behind what others have written.  (A disk of 50 MB/s, and a blob of 2 GB: no
 probe has ended for 42 seconds, and that disk works.)  Where there is no block
 device (NFS, FUSE, btrfs, ZFS), only probes count.
 
+A disk that is full answers.  How much is free there is measured, too.
+
 Nobody waits for this thread: it may never come back from a sync.
 """
 
 import contextlib
+import errno
 import math
 import os
 import tempfile
@@ -44,6 +47,12 @@ def writes_completed(device: int) -> int | None:
 _WRITES, _FLUSHES = 4, 15
 
 
+def free(directory: str) -> int:
+    """How many bytes this user may still write there."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
 def write_and_sync(file: typing.BinaryIO) -> None:
     os.pwrite(file.fileno(), b'.', 0)
     datafile.Disk.sync(file.fileno())
@@ -51,9 +60,11 @@ def write_and_sync(file: typing.BinaryIO) -> None:
 
 class Probing:
 
-    def __init__(self, directories: Iterable[str], every: float) -> None:
-        """Directories that are not there are left out until they are."""
-        self._directories = list(dict.fromkeys(directories))
+    def __init__(self, homes: Iterable[str], spools: Iterable[str],
+                 every: float) -> None:
+        """Directories in which the node keeps something, and in which it does
+        not.  Those that are not there are left out until they are."""
+        self._homes, self._spools = [*homes], [*spools]
         self._every = every
         #: By the device of the file system.
         self._files: dict[int, typing.BinaryIO] = {}
@@ -63,6 +74,8 @@ class Probing:
         self._begun = time.monotonic()
         #: When the last round has begun of which every sync has ended.
         self._good = -math.inf
+        #: The bytes that are free in the fullest home.
+        self.room: float = math.inf
         #: Why the last round has failed, or None.
         self.trouble: str | None = None
         self._is_over = False
@@ -111,15 +124,19 @@ class Probing:
             return
         begun = time.monotonic()
         try:
-            for each in self._directories:
+            for each in *self._homes, *self._spools:
                 self._open(each)
             for device, file in self._files.items():
                 write_and_sync(file)
                 self._progress[device] = time.monotonic()
+            self.room = min(map(free, filter(os.path.isdir, self._homes)),
+                            default=math.inf)
         except OSError as error:
-            self.trouble = str(error)
-        else:
-            self.trouble, self._good = None, begun
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self.trouble = str(error)
+                return
+            self.room = 0
+        self.trouble, self._good = None, begun
 
     def _open(self, directory: str) -> None:
         with contextlib.suppress(FileNotFoundError):

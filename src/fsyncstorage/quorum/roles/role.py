@@ -126,9 +126,8 @@ class Node:
         #: The place that it has kept, once it has begun.
         self._place: Callable[[], Place]
         probing = Probing(
-            filter(None, (os.path.dirname(os.path.abspath(path)), blob_dir,
-                          tempfile.gettempdir())),
-            OF_THE_LEASE * setup.lease)
+            filter(None, (os.path.dirname(os.path.abspath(path)), blob_dir)),
+            [tempfile.gettempdir()], OF_THE_LEASE * setup.lease)
         self._holding = Holding(
             setup.open_log(), name_of_process(setup.node), setup.lease,
             self._woken.set, probing.works_since)
