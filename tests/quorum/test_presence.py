@@ -71,6 +71,18 @@ class Says(PresenceTest):
         self.assertEqual(parse_note(self.engine.kept[A]), Note(
             SELF, place(7), Health(1e9 + 3, math.inf, False, 'no room')))
 
+    def test_what_is_wrong_with_its_disk(self):
+        self.presence.probing.trouble = 'an error'
+        self.turn()
+        self.assertEqual(
+            parse_note(self.engine.kept[A]).health.trouble, 'an error')
+        self.presence.probing.trouble = None
+        self.presence.probing.room = 3 << 20
+        self.turn()
+        health = parse_note(self.engine.kept[A]).health
+        self.assertEqual((health.could_lead, health.trouble), (
+            False, 'its disk is full: 3 MB are left'))
+
     def test_a_note_of_any_bytes(self):
         """Those that are none are refused; a long trouble is cut."""
         good = Note(SELF, place(7), WELL).packed()
