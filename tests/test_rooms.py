@@ -52,7 +52,7 @@ MAY_IMPORT = {
     'quorum': set(),
     'quorum.etcd': {'quorum.roles', 'quorum.log', 'quorum.history', 'commit'},
     'quorum.roles': {'quorum.leading', 'quorum.following', 'quorum.log',
-                     'quorum.history', 'storage', 'commit'},
+                     'quorum.history', 'storage', 'commit', 'datafile'},
     'quorum.beginning': {'quorum.leading', 'quorum.files', 'quorum.log',
                          'quorum.history', 'storage', 'datafile'},
     'quorum.leading': {'quorum.files', 'quorum.log', 'quorum.history', 'pack',

@@ -24,6 +24,7 @@ from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log.interface import Missing
+from fsyncstorage.quorum.log.notes import Health
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.roles import stepdown
 
@@ -125,10 +126,11 @@ class Case(GatewaysCase):
         while not self.writer.advance():
             pass
 
-    def note(self, node):
-        """It has all of the log."""
-        self.log.note(
-            node_name(node), Note(SELF, self.writer.state.place).packed())
+    def note(self, node, **health):
+        """It runs, and has all of the log."""
+        self.log.note(node_name(node), Note(
+            SELF, self.writer.state.place, Health(
+                time.time(), 0.0, True, '')._replace(**health)).packed())
 
     def write(self, moment=None, size=100):
         moment = time.time() if moment is None else moment
@@ -182,16 +184,50 @@ class Status(Case):
         self.assertEqual(behind['bytes_behind'], 200)
         self.assertAlmostEqual(behind['since'], 1e9, 3)
         status, printed = self.run_it('status')
-        self.assertIn('b                2 records behind, 200 bytes, since'
-                      ' 2001-09-09 01:46:40 UTC', printed)
+        self.assertRegex(
+            printed, r'b                2 records behind, 200 bytes, \d+'
+            ' seconds, since 2001-09-09 01:46:40 UTC')
         self.assertRegex(printed, r'b lacks commits of the last \d+ minutes')
 
     def test_a_node_that_notes_nothing_new(self):
         self.begun()
         self.write()
-        self.assertIn('does it run?', self.looked()['warnings'][0])
+        self.assertIn('kept nothing', self.looked()['warnings'][0])
         self.log.let_go(b'a process')
         self.assertIn('none leads', self.looked()['warnings'][0])
+
+    def test_a_node_that_is_dead(self):
+        """Nobody commits.  Its clock, which may be wrong, only makes one look
+        twice."""
+        self.begun()
+        for ago in 100, -100:
+            self.note('b', time=time.time() - ago)
+            status, printed = self.run_it('status')
+            self.assertEqual(status, WARNS)
+            self.assertIn('b                has all of the log, and says'
+                          ' nothing', printed)
+            self.assertRegex(
+                printed, 'b has said nothing for (100|0) seconds: does it'
+                ' run')
+            with mock.patch.object(
+                    looking.time, 'sleep', lambda seconds: self.note(
+                        'b', time=time.time() - ago + 1)):
+                self.assertEqual(self.looked()['warnings'], [])
+
+    def test_a_node_in_trouble(self):
+        self.begun()
+        self.note('b', trouble='no room')
+        self.assertEqual(self.looked()['warnings'], [
+            'b is in trouble: no room'])
+        self.assertIn('has all of the log, and is in trouble: no room',
+                      self.run_it('status')[1])
+
+    def test_a_node_that_was_only_copied(self):
+        self.begun()
+        self.log.note(node_name('b'), Note(
+            SELF, self.writer.state.place).packed())
+        self.assertEqual(self.looked()['warnings'], [
+            'b has not begun yet: start it'])
 
     def test_a_node_that_is_about_to_follow(self):
         self.begun()

@@ -167,19 +167,21 @@ class Engine:
         self._needs_room()
         return was_full
 
-    def hold(self, caller, holder, seconds):
+    def hold(self, caller, holder, seconds, may_take=lambda: True):
         self._needs_room()
-        wanted = self.wanted(self.lease, caller, holder, seconds)
+        wanted = self.wanted(self.lease, caller, holder, seconds, may_take)
         if wanted is None:
             return 0
         self.lease = wanted
         return wanted.term
 
-    def wanted(self, seen, caller, holder, seconds):
+    def wanted(self, seen, caller, holder, seconds, may_take=lambda: True):
         """What may take the place of this lease, or None."""
         if seen.holder not in (None, holder) and self.now < seen.end:
             return None
         is_kept = (seen.holder, seen.caller) == (holder, caller)
+        if not is_kept and not may_take():
+            return None
         return Held(
             holder, caller, seen.term + (not is_kept), self.now + seconds)
 
@@ -301,8 +303,8 @@ class FakeLog:
     def make_room(self):
         return self._call('make_room')
 
-    def hold(self, holder, seconds):
-        return self._call('hold', id(self), holder, seconds)
+    def hold(self, holder, seconds, may_take=lambda: True):
+        return self._call('hold', id(self), holder, seconds, may_take)
 
     def holder(self):
         return self._call('holder')

@@ -202,6 +202,12 @@ class Contract:
         self.assertEqual(self.log.holder(), A)
         self.assertEqual(other.holder(), A)
 
+    def test_a_free_lease_is_taken_only_by_one_that_may(self):
+        self.assertEqual(self.log.hold(A, 60, lambda: False), 0)
+        self.assertIsNone(self.log.holder())
+        self.assertTrue(self.log.hold(A, 60, lambda: True))
+        self.assertTrue(self.log.hold(A, 60, lambda: False))  # to keep it
+
     def test_a_lease_that_is_kept(self):
         term = self.log.hold(A, 60)
         self.assertGreater(term, 0)

@@ -51,21 +51,17 @@ class Recording(Host):
 
     def __init__(self, engine):
         self._engine = engine
-        self.done, self.silences = [], []
+        self.done = []
         self.has_ended = threading.Event()
 
     may_leave = True
 
-    def leave(self, seconds):
-        self.done.append('leave')
-        return True
-
-    def be_silent(self, silent):
-        self.silences.append(silent)
-
     def hang_up(self):
         self.done.append('hang up')
         self.holder_then = self._engine.holder()
+
+    def go_on(self):
+        self.done.append('go on')
 
     def end(self, reason, again):
         self.done.append(('end', again))
@@ -107,7 +103,8 @@ class InProcess:
             self.storage = role.opened(
                 self.path, role.Setup(
                     self.name, self._test.lease, self.open_log,
-                    self._test.check), 1 << 26, make, show,
+                    self._test.check,
+                    self._test.patience), 1 << 26, make, show,
                 blob_dir=self.blob_dir, host=self.host)
             return self.storage
 
@@ -138,6 +135,8 @@ class RolesTest(TestCase):
 
     #: Seconds.
     lease = 1.0
+    #: For a disk: nobody's is tried here, unless a test says so.
+    patience = 3600.0
 
     def setUp(self):
         super().setUp()

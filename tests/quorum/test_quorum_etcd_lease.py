@@ -192,10 +192,10 @@ class SlowLog(FakeLog):
     takes = 0.0
     asked = 0
 
-    def hold(self, holder, seconds):
+    def hold(self, *args):
         self.asked += 1
         self._engine.now += self.takes
-        return super().hold(holder, seconds)
+        return super().hold(*args)
 
 
 class HoldingTest(TestCase):
@@ -211,7 +211,7 @@ class HoldingTest(TestCase):
     def of(self, name, log):
         return Holding(log, name_of_process(name), LEASE,
                        lambda: self.changes.append(name),
-                       lambda: self.engine.now)
+                       clock=lambda: self.engine.now)
 
     def turn(self, seconds=0.0):
         """The time passes, and then comes a turn of the thread."""
@@ -292,6 +292,42 @@ class Lost(HoldingTest):
         self.assertIsNone(self.holding.lost)
         self.turn(LEASE)
         self.assertTrue(self.holding.is_believed)
+
+
+class AFreeLease(HoldingTest):
+    """It is taken only by a node whose disk has worked since it saw that."""
+
+    def setUp(self):
+        super().setUp()
+        self.works, self.asked_since = False, []
+        self.holding = Holding(
+            self.log, b'a', LEASE, works_since=self.works_since,
+            clock=lambda: self.engine.now)
+        self.holding.seek()
+
+    def works_since(self, moment):
+        self.asked_since.append(moment)
+        return self.works
+
+    def test_it_is_asked_until_the_disk_works(self):
+        for _ in range(3):
+            self.turn(1.0)
+        self.assertIsNone(self.holding.tenure)
+        self.assertEqual(len(set(self.asked_since)), 1)
+        self.works = True
+        self.turn(1.0)
+        self.assertTrue(self.holding.is_believed)
+        self.works = False
+        self.turn(5.0)  # to keep it, nothing is asked
+        self.assertGreater(self.holding.seconds_left, 8.0)
+
+    def test_free_once_more(self):
+        """A probe that has begun when it was free before does not do."""
+        self.turn()
+        self.another()
+        self.turn(1.0)
+        self.turn(LEASE)
+        self.assertEqual(len(set(self.asked_since)), 2)
 
 
 class Ends(HoldingTest):

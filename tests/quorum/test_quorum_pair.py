@@ -4,12 +4,14 @@ I16, as far as processes show it, and what is left behind.
 """
 
 import signal
+import socket
 
 from ZEO.ClientStorage import ClientStorage
 
 from fsyncstorage.client.storage import FsyncClient
 
 from ..commands import SCRIPTS
+from ..server.serving import Peer
 from ..support import PATIENCE
 from ..support import commit as commit_with
 from ..support import oid
@@ -80,6 +82,28 @@ class Ends(TwoNodes):
             self.assertEqual(self.b.process.wait(), status)
             self.b.start()
         self.assertTrue(self.a.leads)
+
+
+class Killed(Pair):
+
+    level = 2
+
+    def test_its_port_is_closed_before_its_connections(self):
+        """A stock client whose connection ends connects again at once.  If the
+        system still accepts that, the client never tries this address again
+        while its other one refuses: it was gone for good when this node was
+        back."""
+        for _ in range(5):
+            self.a.start()
+            until(lambda: self.a.leads, 'it leads')
+            peers = [Peer(self.a.address) for _ in range(5)]
+            self.a.process.kill()
+            for each in peers:
+                each.wait_for_end()
+                with self.assertRaises(ConnectionRefusedError):
+                    socket.create_connection(self.a.address)
+                each.close()
+            self.a.process.wait()
 
 
 class NoLog(Pair):

@@ -18,6 +18,7 @@ from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.notes import Note
+from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles import holding
 from fsyncstorage.quorum.roles import primary
@@ -27,11 +28,9 @@ from fsyncstorage.storage.objectmap import NoMap
 from fsyncstorage.storage.opening import OIDS_OF_AN_EPOCH
 
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
-from ..support import vote
 from .fakelog import FakeLog
 from .roles import RolesTest
 from .samples import SELF
@@ -53,12 +52,14 @@ class Names(RolesTest):
     def test_a_name_is_that_of_one_node(self):
         self.a.open()
         self.a.leads()
-        notes = dict(self.engine.kept)
-        self.assertEqual(list(notes), [node_name('a')])
+        noted, = self.engine.kept.items()
+        self.assertEqual(noted[0], node_name('a'))
         self.b.open()
         with self.assertRaisesRegex(Refused, 'another node of the name a'):
             self.b.leads()
-        self.assertEqual(self.engine.kept, notes)
+        (name, raw), = self.engine.kept.items()
+        self.assertEqual((name, parse_note(raw).identity),
+                         (noted[0], parse_note(noted[1]).identity))
         self.b.close()
         self.a.close()
         self.a.open()  # it is its own
@@ -137,14 +138,13 @@ class Silence(RolesTest):
             until(lambda: logged.records, 'it says so')
             self.assertIn('no client is answered', storage.replica.trouble)
             # Nor may those that ask nothing go on to read from their caches.
-            until(lambda: self.a.host.silences, 'it has hung up')
+            until(lambda: self.a.host.done == ['hang up'], 'it has hung up')
             self.a.is_away = False
             until(storage.replica.may_answer, 'it answers')
             until(lambda: 'answered again' in logged.output[-1], 'said')
         self.assertIsNone(storage.replica.trouble)
         commit(storage, {1: b'x'})
-        self.assertEqual(self.a.host.done, [])
-        until(lambda: self.a.host.silences == [True, False], 'and goes on')
+        until(lambda: self.a.host.done == ['hang up', 'go on'], 'goes on')
         self.assertFalse(storage.object_map().is_retired)
 
     def test_a_log_that_is_full(self):
@@ -164,7 +164,7 @@ class Retreat(RolesTest):
 
     def is_over(self, again=True):
         self.assertTrue(self.a.host.has_ended.wait(PATIENCE))
-        self.assertEqual(self.a.host.done, ['hang up', ('end', again)])
+        self.assertEqual(self.a.host.done[-2:], ['hang up', ('end', again)])
         self.assertFalse(self.a.storage.replica.may_answer())
 
     def test_another_node_has_taken_over(self):
@@ -268,72 +268,43 @@ class StepDown(RolesTest):
     def setUp(self):
         super().setUp()
         self.log = FakeLog(self.engine)
+        self.patch(primary, ASK_EVERY=0.01)
 
-    def requests(self):
-        return self.a.storage.replica._requests
+    def refusal(self):
+        """Why it goes on to lead."""
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            self.assertTrue(stepdown.ask(self.log))
+            until(lambda: stepdown.answer(self.log), 'an answer')
+        self.assertEqual(self.a.host.done, [])
+        return stepdown.answer(self.log)
 
     def test_it_is_asked_for_from_anywhere(self):
-        self.patch(stepdown, LOOK_EVERY=0.01)
         self.both()
         tid = commit(self.a.storage, {1: b'x'})
         with self.assertLogs('fsyncstorage', 'WARNING'):
             self.assertTrue(stepdown.ask(self.log))
             until(lambda: self.a.host.done, 'it leaves')
-        self.assertEqual(self.a.host.done, ['leave'])
+        self.assertEqual(self.a.host.done, [('end', True)])
         self.assertIsNone(stepdown.answer(self.log))
         self.assertNotIn(stepdown.REQUEST, self.log.notes())
         self.a.close()
         self.assertEqual(self.b.leads().load(oid(1)), (b'x', tid))
 
     def test_a_process_that_is_no_server(self):
-        self.patch(stepdown, LOOK_EVERY=3600.0)
         self.a.host.may_leave = False
         self.both()
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.assertIn('no server', self.requests().step_down())
+        self.assertIn('no server', self.refusal())
+        commit(self.a.storage, {1: b'x'})
 
     def test_nobody_leads(self):
         self.assertFalse(stepdown.ask(self.log))
 
     def test_no_other_node_follows(self):
-        """It goes on to lead, and says why; a note of long ago does not do,
-        nor one that is no place."""
-        self.patch(stepdown, LONGEST_WAIT=0.1, LOOK_EVERY=3600.0)
+        """A note of long ago does not do, whatever it says, nor one that is
+        no place."""
+        self.patch(stepdown, LONGEST_WAIT=0.1)
         self.a.open()
         commit(self.a.leads(), {1: b'x'})
-        head = Note(SELF, self.engine.head).packed()
-        for raw in b'', b'?' * 40, Note(SELF, Place(1, bytes(16))).packed():
+        for raw in b'', Note(SELF, Place(99, bytes(16))).packed():
             self.log.note(node_name('b'), raw)
-        self.log.note(node_name('a'), head)
-        self.log.note(b'*other', head)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.assertIn('no other node', self.requests().step_down())
-        self.assertIn('no other node', stepdown.answer(self.log))
-        commit(self.a.storage, {2: b'x'})
-        self.assertEqual(self.a.host.done, [])
-
-    def test_what_is_voted_goes_on_and_votes_wait(self):
-        """Until there is a moment at which nothing is voted."""
-        self.patch(stepdown, LOOK_EVERY=3600.0, LONGEST_STILLNESS=0.05)
-        self.both()
-        storage, host = self.a.storage, self.a.host
-        voted = vote(storage, {1: b'x'})
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.assertIn('not finished', self.requests().step_down())
-        self.assertEqual(host.done, [])
-        commit(storage, {2: b'y'})  # all goes on
-        has_turn = []
-
-        def leave(seconds):
-            """Nothing is voted, and votes wait."""
-            has_turn.append(storage._turns.ask(self, [oid(7)]))
-            storage._turns.let_go(self)
-            return True
-
-        with mock.patch.object(host, 'leave', leave), \
-                self.assertLogs('fsyncstorage', 'WARNING'):
-            finishing = Thread(storage.tpc_finish, voted)
-            self.patch(stepdown, LONGEST_STILLNESS=PATIENCE)
-            self.assertIsNone(self.requests().step_down())
-            finishing.result()
-        self.assertEqual(has_turn, [False])
+            self.assertIn('no other node', self.refusal())

@@ -8,6 +8,8 @@ import ZConfig
 import ZODB.config
 from ZODB.FileStorage.FileStorage import FileStorageError
 
+from fsyncstorage.quorum.leading.loglimit import Trims
+
 from ..support import TestCase
 
 ETCD = 'etcd http://one:2379 http://two:2379 http://three:2379'
@@ -35,16 +37,21 @@ class Sections(TestCase):
         self.assertEqual(settings.prefix, '/fsyncstorage/site')
         self.assertEqual(settings.addresses, ETCD.split()[1:])
         setup = found.setup
-        self.assertEqual((setup.node, setup.lease), ('one', 5.0))
+        self.assertEqual((setup.node, setup.lease, setup.patience),
+                         ('one', 5.0, 5.0))
+        self.assertEqual(
+            self.section('node one', 'disk-patience 9s').setup.patience, 9.0)
         log = setup.open_log()
         self.addCleanup(log.close)
         self.assertEqual(log.keys.head, b'/fsyncstorage/site/head')
 
     def test_the_limit_of_the_log(self):
         trims = self.section('node a').setup.trims
-        self.assertEqual(trims, (b'a'.ljust(16, b'\0'), 512 << 20, False))
-        trims = self.section('log-limit 16MB', 'at-log-limit drop').setup.trims
-        self.assertEqual(trims[1:], (16 << 20, True))
+        self.assertEqual(trims, Trims(b'a'.ljust(16, b'\0'), 512 << 20))
+        trims = self.section('node a', 'log-limit 16MB',
+                             'at-log-limit drop').setup.trims
+        self.assertEqual(trims, Trims(
+            b'a'.ljust(16, b'\0'), 16 << 20, True))
 
     def test_what_is_refused(self):
         for keys, words in [
@@ -58,6 +65,7 @@ class Sections(TestCase):
              'either all'),
             ([f'key {__file__}'], '"cert"'),
             (['lease 100ms'], 'lease must be between 1s and 60s'),
+            (['disk-patience 0s'], 'disk-patience must be between 1s and 1h'),
             (['lease soon'], 'lease must be a number'),
             (['log-limit 1MB'], 'log-limit must be at least 16MB'),
             (['at-log-limit go'], 'at-log-limit must be wait or drop'),

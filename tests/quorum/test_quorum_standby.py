@@ -12,9 +12,7 @@ from fsyncstorage.quorum.following.standby import Lag
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
-from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import place_of
-from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.roles.takeover import lead
 
 from ..support import PATIENCE
@@ -29,8 +27,6 @@ from .logged import contents
 from .logged import restored
 from .nodes import bodies
 from .samples import LOG
-from .samples import OTHER
-from .samples import SELF
 from .samples import following
 from .wrongmember import EngineWithWrong
 
@@ -46,8 +42,8 @@ class StandbyTest(FollowTest):
         self.has_ended = threading.Event()
 
     def make(self, index_every=1 << 30):
-        standby = Standby(self.rejoin_by(self.log), NODE, index_every,
-                          self.has_ended.set)
+        standby = Standby(
+            self.rejoin_by(self.log), index_every, self.has_ended.set)
         self.addCleanup(standby.close)
         return standby
 
@@ -86,48 +82,6 @@ class Follows(StandbyTest):
                 self.has_come_to_the_end(standby)
             turn.assert_not_called()
 
-    def note(self):
-        return Note(SELF, self.here().state.place).packed()
-
-    def test_its_place_is_noted_when_it_is_kept(self):
-        self.patch(module, SAVED_AFTER=0.0)
-        self.started()
-        until(lambda: self.engine.kept, 'it notes where it begins')
-        self.assertEqual(self.engine.kept[NODE], self.note())
-        self.logged.write(10)
-        until(lambda: self.engine.kept[NODE] == self.note(), 'it is noted')
-        self.assertEqual(self.kept().state, self.here().state)
-
-    def test_a_name_that_another_node_has_now(self):
-        """It was forgotten, and another one was made in its place: what that
-        has noted must stay."""
-        self.patch(module, SAVED_AFTER=0.0)
-        standby = self.started()
-        until(lambda: self.engine.kept, 'it notes where it begins')
-        self.engine.kept[NODE] = Note(OTHER, self.here().state.place).packed()
-        with self.assertLogs(module.__name__, 'CRITICAL'):
-            self.logged.write(10)
-            self.until_it_ends(standby)
-        self.assertIn('another node of the name', standby.ended)
-        self.assertIn('fsync-quorum forget', standby.ended)
-        self.assertTrue(self.engine.kept[NODE].startswith(OTHER))
-
-    def test_a_copy_of_it_runs_under_its_name(self):
-        """That is said, once."""
-        self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
-        standby = self.started()
-        until(lambda: self.engine.kept, 'it notes where it begins')
-        with self.assertLogs(NOTES, 'WARNING') as said:
-            for ahead in 5, 9:
-                place = self.here().state.place
-                self.engine.note(NODE, Note(SELF, Place(
-                    place.sequence + ahead, b'l' * 16)).packed())
-                until(lambda: said.output, 'it says so')
-                self.logged.write(10)
-                self.has_come_to_the_end(standby)
-        self.assertEqual(len(said.output), 1)
-        self.assertIn('runs under its name', said.output[0])
-
 
 class Trouble(StandbyTest):
 
@@ -142,9 +96,11 @@ class Trouble(StandbyTest):
         self.assertIn('does not answer', standby.trouble)
         self.assertGreater(standby.seconds_without_contact, 0)
         self.logged.write(10)
-        self.log.is_away = False
-        self.has_come_to_the_end(standby)
-        until(lambda: standby.trouble is None, 'it is over')
+        with self.assertLogs(module.__name__, 'WARNING') as said:
+            self.log.is_away = False
+            self.has_come_to_the_end(standby)
+            until(lambda: standby.trouble is None, 'it is over')
+        self.assertIn('goes on', said.output[-1])
 
     def test_a_disk_that_is_full(self):
         standby = self.make()

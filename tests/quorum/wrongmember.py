@@ -136,7 +136,7 @@ class LogThroughOne(FakeLog):
     def append(self, before, place, raw):
         self._call('append_at', self.through, before, place, raw)
 
-    def hold(self, holder, seconds):
+    def hold(self, holder, seconds, may_take=lambda: True):
         return self._call(
             'hold_at', self.through, id(self), holder, seconds)
 

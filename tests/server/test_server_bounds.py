@@ -297,17 +297,14 @@ class Newcomers(BoundsTestCase):
         self.assertTrue(one.recv(100))
         self.assertLess(poor.accept.call_count, 100)
 
-    def test_it_has_none_and_the_server_rests(self):
-        """Then nothing is tried until the server goes on: clients look for
-        another node."""
-        poor, accept, one = self.without_descriptors()
-        self.in_loop(self.server.rest)
+    def test_it_has_none_and_the_port_is_closed(self):
+        """Then nothing is tried any more."""
+        poor, accept, _ = self.without_descriptors()
+        self.in_loop(self.server.hang_up)
         calls = poor.accept.call_count
         poor.accept.side_effect = accept
         self.in_loop_after(2 * listening.PAUSE)
         self.assertEqual(poor.accept.call_count, calls)
-        self.in_loop(self.server.acceptor.go_on)
-        self.assertTrue(one.recv(100))
 
     def in_loop_after(self, seconds):
         """Return when what was to be called within that time was called."""

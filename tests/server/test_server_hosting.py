@@ -26,6 +26,7 @@ from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
 from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
+from perf.ports import free_port
 from perf.zeowire import call
 
 from ..client.talking import Talking
@@ -55,7 +56,8 @@ class NodeServed(Talking):
             spec=Replicator,
             trouble=None, may_answer=lambda: self.may_answer,
             sync=lambda end, read, commits, sync_disk: sync_disk())
-        self.server = self.serve(self.storage)
+        self.server = self.serve(
+            self.storage, ('127.0.0.1', free_port()))
         self.zeo = self.connect(self.server)
         self.zeo.commit({1: record()})
 
@@ -95,32 +97,6 @@ class Silence(NodeServed):
         self.assertEqual(self.zeo.replies, {})
         self.assertEqual(answer.name, b'fsyncstorage.errors.LeaderChanged')
 
-    def test_those_that_ask_nothing(self):
-        """They may read from their caches."""
-        stream = self.talk(self.server)
-        other = self.connect(self.server)
-        self.hosting = Hosting(Manager({}), '1')
-        self.hosting.be_silent(True)  # there is no server yet
-        self.hosting.server = self.server
-        self.hosting.be_silent(True)
-        other.wait_for_end()
-        self.assertRaises(ConnectionError, stream.next)
-        # Others wait until there is an answer.
-        connecting = Thread(self.connect, self.server)
-        self.hosting.be_silent(False)
-        self.assertEqual(connecting.result().load(1)[0], record())
-
-    def test_one_that_has_not_registered_yet(self):
-        """It is sent away with the others, and none comes behind it."""
-        patch = mock.patch.object(listening, 'REGISTER_WITHIN', 10 * PATIENCE)
-        with patch, contextlib.closing(socket.create_connection(
-                self.server.addr, PATIENCE)) as newcomer:
-            with newcomer.makefile('rb') as said:
-                greeted = greeting(False, False)
-                self.assertEqual(said.read(len(greeted)), greeted)
-                self.server.soon(self.server.rest)
-                self.assertEqual(said.read(), b'')
-
     def test_a_stream(self):
         """What became of its commit is asked for elsewhere."""
         stream = self.talk(self.server)
@@ -148,52 +124,93 @@ class Silence(NodeServed):
         self.assertRaises(ConnectionError, stream.next)
 
 
-class HangingUp(NodeServed):
+class Closed(NodeServed):
+    """A node listens only while it leads."""
 
-    def hang_up(self):
-        done = threading.Event()
-        self.server.soon(self.server.hang_up, done.set)
-        done.wait()
+    def setUp(self):
+        super().setUp()
+        self.hosting = Hosting(Manager({}), '1')
 
-    def test_all_connections_end_behind_what_was_answered(self):
-        stream = self.talk(self.server)
-        tid = self.connect(self.server).commit({2: record()})
-        self.hang_up()
-        self.zeo.wait_for_end()
-        self.assertEqual(stream.next().tid, tid)  # it was announced
-        # Without a goodbye: what is finishing may be committed.
-        self.assertRaises(ConnectionError, stream.next)
-        with self.assertRaises(ConnectionError):
+    def refuses(self):
+        with self.assertRaises(ConnectionRefusedError):
             socket.create_connection(self.server.addr)
+
+    def test_the_port_and_all_connections(self):
+        """They may read from their caches, and ask nothing."""
+        stream = self.talk(self.server)
+        other = self.connect(self.server)
+        self.hosting.hang_up()  # there is no server yet
+        self.hosting.serves(self.server)
+        self.refuses()
+        other.wait_for_end()
+        self.assertRaises(ConnectionError, stream.next)
+        self.hosting.go_on()
+        until(lambda: self.answers(), 'the port is open')
+        self.assertEqual(self.connect(self.server).load(1)[0], record())
+
+    def answers(self):
+        with contextlib.suppress(OSError), contextlib.closing(
+                socket.create_connection(self.server.addr)):
+            return True
+
+    def test_while_the_loop_waits_for_a_disk(self):
+        goes_on, waits = threading.Event(), threading.Event()
+        self.addCleanup(goes_on.set)
+        self.server.soon(lambda: (waits.set(), goes_on.wait()))
+        waits.wait()
+        self.hosting.serves(self.server)
+        self.hosting.hang_up()
+        self.zeo.wait_for_end()
+        self.refuses()
+
+    def test_it_is_not_opened_by_what_is_late(self):
+        self.hosting.serves(self.server)
+        self.hosting.hang_up()
+        opened = threading.Event()
+        with mock.patch.object(self.server, 'soon') as soon:
+            self.hosting.go_on()
+        self.hosting.hang_up()
+        self.server.soon(*soon.call_args.args)
+        self.server.soon(opened.set)
+        opened.wait()
+        self.refuses()
+
+    def test_one_that_has_not_registered_yet(self):
+        """It is sent away with the others, and none comes behind it."""
+        patch = mock.patch.object(listening, 'REGISTER_WITHIN', 10 * PATIENCE)
+        with patch, contextlib.closing(socket.create_connection(
+                self.server.addr, PATIENCE)) as newcomer:
+            with newcomer.makefile('rb') as said:
+                greeted = greeting(False, False)
+                self.assertEqual(said.read(len(greeted)), greeted)
+                self.server.hang_up()
+                self.assertEqual(said.read(), b'')
 
 
 class Leaving(NodeServed):
+    """The storage is closed as if the process ended."""
 
     def setUp(self):
         super().setUp()
         self.hosting = Hosting(Manager({}), '1')
         self.hosting.server = self.server
 
-    def test_while_a_transaction_is_voted(self):
-        """All goes on."""
-        self.zeo.vote({2: record()})
-        self.assertFalse(self.hosting.leave(0.1))
-        self.assertFalse(self.hosting.is_over)
-        self.zeo.finish()
+    def leave(self):
+        self.hosting.end('a test', again=True)
+        self.assertTrue(self.hosting.begins_anew)
+        loop = self.server.acceptor.event_loop
+        until(lambda: not loop.is_running(), 'it has stopped')
 
-    def test_at_a_moment_without(self):
-        """What is on its way to the disk gets there, and its client is told,
-        though another node may lead by then."""
+    def test_what_is_finishing(self):
+        """It gets to the disk, and its client is told, though another node may
+        lead by then."""
         disk = self.controlled_disk()
         disk.hold_syncs()
         self.zeo.vote({2: record()})
         asked = self.zeo.ask_finish()
         disk.wait_for_sync()
-        self.assertTrue(self.hosting.leave(PATIENCE))
-        self.assertTrue(self.hosting.begins_anew)
+        self.leave()
         self.may_answer = False
-        loop = self.server.acceptor.event_loop
-        until(lambda: not loop.is_running(), 'it has stopped')
         closing = Thread(self.server.close)
         disk.release_syncs()
         closing.result()
@@ -209,10 +226,8 @@ class Leaving(NodeServed):
         disk.hold_syncs()
         stream.say(frames.Finish(number))
         disk.wait_for_sync()
-        self.assertTrue(self.hosting.leave(PATIENCE))
+        self.leave()
         self.assertRaises(ConnectionError, stream.next)
-        loop = self.server.acceptor.event_loop
-        until(lambda: not loop.is_running(), 'it has stopped')
         disk.release_syncs()
 
 
@@ -228,9 +243,11 @@ class Following(TestCase):
             'WATCHDOG_USEC': str(SHORT)}), '1')
         self.addCleanup(self.hosting._manager.stopping)
         self.node = SimpleNamespace(
-            trouble='this node is a standby', stats=lambda: {
+            trouble='this node is a standby', why_not_following=None,
+            stats=lambda: {
                 'role': 'standby', 'trouble': 'this node is a standby',
-                'lag_records': 7, 'epoch': 2})
+                'lag_records': 7, 'epoch': 2, 'others': {'c': {
+                    'silence': 1.5, 'lag': 3.0, 'trouble': 'no room'}}})
         self.opened = threading.Event()
 
     def wait(self):
@@ -256,7 +273,15 @@ class Following(TestCase):
         self.assertEqual((status, said['process'], said['storages']), (
             503, 'following', {'1': 'this node is a standby'}))
         self.assertEqual(probe(address, '/live')[0], 200)
+        self.assertEqual(probe(address, '/node')[0], 200)
+        self.node.why_not_following = 'no room'
+        status, said = probe(address, '/node')
+        self.assertEqual((status, said['storages']), (503, {'1': 'no room'}))
         figures = metrics(address)
+        for name, value in ('silence_seconds', 1.5), ('lag_seconds', 3.0), (
+                'in_trouble', 1):
+            self.assertEqual(
+                figures[f'fsyncstorage_quorum_standby_{name}', 'c'], value)
         self.assertEqual(figures['fsyncstorage_quorum_primary',], 0)
         self.assertEqual(figures['fsyncstorage_quorum_lag_records',], 7)
         now = probe(address, '/now')[1]

@@ -481,21 +481,6 @@ class Sequencer:
         if last is not None:  # they are settled in order
             self.settle(last)
 
-    def settled_by_others(self, seconds: float) -> bool:
-        """Wait until every commit that is appended by now is settled; return
-        false if that takes longer.  This thread leads nothing: the disk may
-        not answer."""
-        deadline = time.monotonic() + seconds
-        me = Sleeper()
-        with self.mutex:
-            if not self.pipeline.queue:
-                return True
-            last = self.pipeline.queue[-1]
-            last.sleepers.append(me)
-        while last.state not in SETTLED and time.monotonic() < deadline:
-            me.sleep(max(0.0, deadline - time.monotonic()))
-        return last.state in SETTLED
-
     def wait_for(self, tid: bytes) -> None:
         """Wait until the transaction of this tid is settled."""
         with self.mutex:

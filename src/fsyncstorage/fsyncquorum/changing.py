@@ -16,8 +16,7 @@ from ..quorum.roles import stepdown
 
 #: Seconds: a little more than a node that is asked may take; and the time
 #: between two looks.
-PATIENCE = (stepdown.LONGEST_WAIT + stepdown.LONGEST_STILLNESS
-            + stepdown.LONGEST_LEAVE + 10)
+PATIENCE = stepdown.LONGEST_WAIT + 10
 LOOK_EVERY = 0.2
 
 

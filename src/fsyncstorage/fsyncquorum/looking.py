@@ -20,7 +20,6 @@ from ..quorum.etcd.trouble import Trouble
 from ..quorum.history.record import Damaged
 from ..quorum.history.record import Data
 from ..quorum.history.record import Ends
-from ..quorum.history.record import Place
 from ..quorum.history.record import Record
 from ..quorum.history.record import Unknown
 from ..quorum.history.record import parse
@@ -28,6 +27,7 @@ from ..quorum.log import members
 from ..quorum.log.interface import Missing
 from ..quorum.log.interface import Trimmed
 from ..quorum.log.interface import Unanswered
+from ..quorum.log.notes import Note
 from ..quorum.log.notes import of_nodes
 from ..quorum.log.notes import parse_note
 from .changing import node_of
@@ -36,8 +36,9 @@ from .changing import node_of
 #: be in use, without a warning.
 LATE = 60
 NEARLY_FULL = 0.8
-#: Seconds within which a running node notes a new state that it has kept.
-NOTED_WITHIN = 3.0
+#: Seconds within which a running node notes how it is, several times: the time
+#: between two looks, and the age of a note that makes the second one needed.
+NOTED_WITHIN = OLD = 3.0
 #: Records that are read to find the first commit that a node does not have.
 MOST_READ = 20
 
@@ -116,38 +117,46 @@ def _name(node: bytes) -> str:
 
 def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
            leader: str | None) -> list[dict[str, Any]]:
-    notes = _places(log)
+    notes = _notes(log)
     if leader is not None:
-        # The leader has all that there is, whatever it has noted.
-        notes[leader] = ends.head
-    found = [_node(log, ends, last, name, place) | {'leads': name == leader}
-             for name, place in sorted(notes.items())]
-    if any(each['records_behind'] for each in found):
+        notes.setdefault(leader, None)
+    found = [_node(log, ends, last, name, note, name == leader)
+             for name, note in sorted(notes.items())]
+    if any(each['records_behind'] or each['silent'] for each in found):
         time.sleep(NOTED_WITHIN)
-        later = _places(log)
+        later = _notes(log)
         for each in found:
-            name = each['node']
-            each['stands'] = (bool(each['records_behind'])
-                              and later.get(name) == notes[name])
+            before, now = notes[each['node']], later.get(each['node'])
+            each['stands'] = bool(each['records_behind']) and (
+                before and before.place) == (now and now.place)
+            # (The clock of its machine may differ from ours.)
+            each['silent'] = each['silent'] and before == now
     return found
 
 
-def _places(log: EtcdLog) -> dict[str, Place | None]:
-    """What each node has kept; None if its note cannot be read."""
-    found: dict[str, Place | None] = {}
+def _notes(log: EtcdLog) -> dict[str, Note | None]:
+    """What each node has said; None if its note cannot be read."""
+    found: dict[str, Note | None] = {}
     for name, raw in of_nodes(log).items():
         found[_name(name)] = None
         with contextlib.suppress(Damaged):
-            found[_name(name)] = parse_note(raw).place
+            found[_name(name)] = parse_note(raw)
     return found
 
 
 def _node(log: EtcdLog, ends: Ends, last: Record | None, name: str,
-          place: Place | None) -> dict[str, Any]:
+          note: Note | None, leads: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
-        'node': name, 'sequence': None, 'records_behind': None,
-        'bytes_behind': None, 'since': None, 'trimmed': False,
-        'stands': False}
+        'node': name, 'leads': leads, 'sequence': None,
+        'records_behind': None, 'bytes_behind': None, 'since': None,
+        'trimmed': False, 'stands': False, 'heard': None, 'silent': False,
+        'trouble': None}
+    if note is not None:
+        heard = note.health.time
+        found.update(heard=heard, silent=abs(time.time() - heard) > OLD,
+                     trouble=note.health.trouble or None)
+    # The leader has all that there is, whatever it has noted.
+    place = ends.head if leads else note and note.place
     if place is None:
         return found
     sequence = place.sequence
@@ -258,6 +267,14 @@ def _of_the_nodes(found: dict[str, Any]) -> Any:
         elif each['since'] is not None and now - each['since'] > LATE:
             yield (f'{each["node"]} lacks commits of the last'
                    f' {(now - each["since"]) / 60:.0f} minutes')
-        elif each['stands']:
+        elif each['stands'] and not each['silent']:
             yield (f'{each["node"]} is behind, and has kept nothing for'
-                   f' {NOTED_WITHIN:.0f} seconds: does it run?')
+                   f' {NOTED_WITHIN:.0f} seconds')
+    for each in nodes:
+        if each['silent'] and each['heard']:
+            yield (f'{each["node"]} has said nothing for'
+                   f' {max(0, now - each["heard"]):.0f} seconds: does it run?')
+        elif each['silent']:
+            yield f'{each["node"]} has not begun yet: start it'
+        elif each['trouble']:
+            yield f'{each["node"]} is in trouble: {each["trouble"]}'

@@ -64,6 +64,15 @@ def _of_member(member: dict[str, Any]) -> str:
 
 
 def _of_node(node: dict[str, Any]) -> str:
+    words = _of_place(node)
+    if node['silent']:
+        words += ', and says nothing'
+    elif node['trouble']:
+        words += f', and is in trouble: {node["trouble"]}'
+    return words
+
+
+def _of_place(node: dict[str, Any]) -> str:
     if node['leads']:
         return 'leads'
     if node['sequence'] is None:
@@ -77,7 +86,8 @@ def _of_node(node: dict[str, Any]) -> str:
         words += f', {node["bytes_behind"]:,} bytes'
     if node['since'] is not None:
         moment = time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(node['since']))
-        words += f', since {moment} UTC'
+        words += (f', {max(0, time.time() - node["since"]):.0f} seconds,'
+                  f' since {moment} UTC')
     return words
 
 

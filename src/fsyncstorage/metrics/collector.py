@@ -3,9 +3,9 @@
 A collector reads the figures when it is asked for them, and keeps nothing.
 
 Names end with their unit, in seconds or bytes, and with `_total` if they only
-grow until the process ends.  The only labels are `storage`, `phase` and
-`source`, so that no client can make new time series; the version of a build is
-the one exception.
+grow until the process ends.  The only labels are `storage`, `phase`, `source`
+and `node`, so that no client can make new time series; the version of a build
+is the one exception.
 """
 
 from collections.abc import Callable

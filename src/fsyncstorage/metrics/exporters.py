@@ -176,6 +176,8 @@ class Exporter:
         '/live': lambda self: probes.live(self.pulses()),
         '/ready': lambda self: probes.ready(_exporters.phase, {
             each.name: each.trouble() for each in self.storages()}),
+        '/node': lambda self: probes.node(_exporters.phase, {
+            each.name: each.trouble_as_node() for each in self.storages()}),
     }
 
 

@@ -57,6 +57,12 @@ FIGURES = [
      'Size of the log, as far as the node that writes has counted it.'),
     (GAUGE, 'quorum_log_limit_bytes', 'log_limit',
      'The size of the log at which commits wait, or a node is left behind.'),
+    (GAUGE, 'quorum_standby_silence_seconds', 'standbys_silence',
+     'How long ago the node that writes has heard of another one.'),
+    (GAUGE, 'quorum_standby_lag_seconds', 'standbys_lag',
+     'For how long that node has not kept what this one has.'),
+    (GAUGE, 'quorum_standby_in_trouble', 'standbys_in_trouble',
+     'Whether that node is in trouble, or nothing is heard of it.'),
     (COUNTER, 'quorum_outages', 'quorum.outages',
      'How often the log has taken nothing for longer than usual.'),
     (GAUGE, 'pack_phase_progress_ratio', 'pack',
@@ -84,7 +90,10 @@ FIGURES = [
 
 #: The label by which a figure is divided, by the name of the figure.
 LABELS = {'loads': 'source', 'transactions_waiting': 'phase',
-          'pack_phase_progress_ratio': 'phase'}
+          'pack_phase_progress_ratio': 'phase',
+          'quorum_standby_silence_seconds': 'node',
+          'quorum_standby_lag_seconds': 'node',
+          'quorum_standby_in_trouble': 'node'}
 
 #: Each histogram: its name, its description, and its name in the storage.
 HISTOGRAMS = [

@@ -7,6 +7,8 @@ or route requests to them.
             that is ending has no loop to watch, and counts as alive
 `/ready`    its storages are open, and writing has not stopped; otherwise
             clients should be sent elsewhere, and a restart may not help
+`/node`     the same, or it follows another node of a quorum without trouble;
+            otherwise no other node should be ended now
 
 Each answers with 200 or 503, and says why in JSON.  A process without a server
 has no event loop, and is alive as long as it answers at all.
@@ -54,6 +56,14 @@ def ready(phase: str, states: dict[str, str | None]) -> Answer:
         process=phase,
         storages={name: trouble or 'ready'
                   for name, trouble in states.items()})
+
+
+def node(phase: str, states: dict[str, str | None]) -> Answer:
+    """`states` has the trouble of each storage or node, by its name."""
+    return _answer(
+        phase in (SERVING, FOLLOWING) and bool(states)
+        and not any(states.values()), process=phase,
+        storages={name: trouble or 'well' for name, trouble in states.items()})
 
 
 def _answer(is_well: bool, **why: object) -> Answer:

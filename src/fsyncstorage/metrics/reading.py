@@ -104,6 +104,24 @@ class Reading:
         return None if role is None else role == 'primary'
 
     @property
+    def standbys_silence(self) -> dict[str, float]:
+        return {name: said['silence'] for name, said in self._standbys.items()}
+
+    @property
+    def standbys_lag(self) -> dict[str, float]:
+        return {name: said['lag'] for name, said in self._standbys.items()}
+
+    @property
+    def standbys_in_trouble(self) -> dict[str, bool]:
+        return {name: bool(said['trouble'])
+                for name, said in self._standbys.items()}
+
+    @property
+    def _standbys(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.quorum.get('others', {})
+        return found
+
+    @property
     def log_limit(self) -> int | None:
         """None: there is no limit."""
         return self.quorum.get('log_limit') or None

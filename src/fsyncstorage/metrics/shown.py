@@ -83,6 +83,13 @@ class Shown:
         waits: str | None = None if replica is None else replica.trouble
         return waits
 
+    def trouble_as_node(self) -> str | None:
+        """The same, but a node of a quorum that follows has none."""
+        if self.storage is None and self.node is not None:
+            why: str | None = self.node.why_not_following
+            return why
+        return self.trouble()
+
     def now(self) -> Reading | None:
         """The figures now; None if they cannot be read: other storages are
         shown nevertheless."""

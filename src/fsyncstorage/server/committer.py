@@ -189,10 +189,6 @@ class Committer:
     def waiting(self):
         return self._count(OUTSIDE, WAITING, ASIDE)
 
-    @property
-    def voted(self):
-        return self._count(VOTED)
-
     def _count(self, *states):
         return sum(ballot.state in states for ballot in self.ballots())
 

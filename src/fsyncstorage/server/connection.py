@@ -15,7 +15,9 @@ connections there are (door).
 """
 
 import asyncio
+import contextlib
 import json
+import socket
 import time
 
 from ZEO.shortrepr import short_repr
@@ -73,6 +75,13 @@ def announcement(msgpack):
 def greeting(msgpack, as_stock):
     """What the server says first."""
     return frame(announcement(msgpack) + (b'' if as_stock else frames.SUFFIX))
+
+
+def shut(own):
+    """End a connection, or close a port.  Called in any thread: the loop, to
+    which the socket belongs, finds it at its end."""
+    with contextlib.suppress(OSError):
+        own.shutdown(socket.SHUT_RDWR)
 
 
 class Connection(asyncio.Protocol):
@@ -459,6 +468,11 @@ class Connection(asyncio.Protocol):
             if self.transport is not None:
                 self.transport.close()
                 self.loop.call_later(LINGER, self.transport.abort)
+
+    def shut(self):
+        """End it at once.  Called in any thread."""
+        if (transport := self.transport) is not None:
+            shut(transport.get_extra_info('socket'))
 
     def abort(self):
         """Close at once."""

@@ -3,12 +3,12 @@
 While the node follows, there is no server yet.  The process tells the service
 manager that it is ready and alive; its probes and figures show the node.
 
-When the node has to retreat, the server closes all connections; when the node
-is asked to step down, the server closes as at its end.  Then the process
-begins anew by `exec`, with the same process id, arguments and environment.  So
-nothing is left of the time in which the node led, and a supervisor of the
-process notices nothing.  An `exec` closes all files that Python has opened,
-and so releases their locks.
+When the node has to retreat, the server closes its port and all connections;
+when the node is asked to step down, the server closes as at its end.  Then the
+process begins anew by `exec`, with the same process id, arguments and
+environment.  So nothing is left of the time in which the node led, and a
+supervisor of the process notices nothing.  An `exec` closes all files that
+Python has opened, and so releases their locks.
 """
 
 import logging
@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -32,10 +31,6 @@ logger = logging.getLogger(__name__)
 
 #: Signals that end a server.
 ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-#: Seconds that `hang_up` waits for the loop, which may be busy or not run.
-LONGEST_FAREWELL = 2.0
-#: Seconds from one check for voted transactions to the next.
-A_MOMENT = 0.01
 
 
 def nodes_among(openers: Sequence[Any]) -> list[str]:
@@ -81,14 +76,13 @@ class Hosting(Host):
         self._is_silent = False
         self._silence = threading.Lock()
         self._ending = threading.Lock()
-        self._is_leaving = False
 
     def serves(self, server: Any) -> None:
         """The server is made, and has accepted no connection yet."""
         with self._silence:
             self.server = server
             if self._is_silent:
-                server.soon(server.rest)
+                server.hang_up()
 
     def wait(self, opened: threading.Event, node: Node) -> None:
         exporters.process_is(probes.FOLLOWING)
@@ -107,51 +101,22 @@ class Hosting(Host):
         return exporters.Showing(
             self.metrics.address, self._name, node=node)
 
-    def leave(self, seconds: float) -> bool:
-        """As at SIGTERM: transactions that are finishing still reach the disk.
-        Their clients learn the outcome as their connections end, or from the
-        next server (Server.leave_to_another).  So a client that commits one
-        transaction after the other has nothing under way at the end."""
-        deadline = time.monotonic() + seconds
-        while self.server is not None and not self._leaves_now(
-                deadline - time.monotonic()):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(A_MOMENT)
-        return self.is_over
-
-    def _leaves_now(self, seconds: float) -> bool:
-        looked, self._is_leaving = threading.Event(), True
-        self.server.soon(
-            self.server.if_none_is_voted, self._leave, looked.set)
-        looked.wait(max(0, seconds))
-        with self._ending:  # a check that runs later changes nothing
-            self._is_leaving = False
-            return self.is_over
-
-    def _leave(self) -> None:
-        """Called in the server's loop: from here to the end of the clients'
-        connections, no vote can happen."""
-        with self._ending:
-            if self._is_leaving and not self.is_over:
-                self.begins_anew = self.is_over = True
-                self.server.leave_to_another()
-
-    def be_silent(self, silent: bool) -> None:
-        with self._silence:
-            self._is_silent = silent
-            if self.server is None:
-                return
-            if silent:
-                self.server.soon(self.server.rest)
-            else:
-                self.server.soon(self.server.acceptor.go_on)
-
     def hang_up(self) -> None:
-        if self.server is not None:
-            done = threading.Event()
-            self.server.soon(self.server.hang_up, done.set)
-            done.wait(LONGEST_FAREWELL)
+        with self._silence:
+            self._is_silent = True
+            if self.server is not None:
+                self.server.hang_up()
+
+    def go_on(self) -> None:
+        with self._silence:
+            self._is_silent = False
+            if self.server is not None:
+                self.server.soon(self._open_the_port)
+
+    def _open_the_port(self) -> None:
+        with self._silence:  # it may have been closed again meanwhile
+            if not self._is_silent:
+                self.server.acceptor.go_on()
 
     def end(self, reason: str, again: bool) -> None:
         with self._ending:

@@ -14,7 +14,8 @@ Left to others: how many newcomers there may be, and which of them has to leave
 
 import asyncio
 import contextlib
-import os
+import fcntl
+import resource
 import socket
 import traceback
 
@@ -23,6 +24,7 @@ from ZEO.asyncio import server as stock
 from ..wire import frames
 from . import quiet
 from .connection import greeting
+from .connection import shut
 from .door import Full
 
 logger = quiet.get_logger(__name__)
@@ -44,6 +46,9 @@ REFUSED = frames.frame(frames.Refused(
     0, frames.TOO_MANY, b'no process can read for it now'))
 # Seconds in which a peer must register.
 REGISTER_WITHIN = 10
+# The least number of a listening socket's descriptor, if the process may have
+# so many; else it is among the last ones.
+A_HIGH_NUMBER, LAST_ONES = 1 << 14, 64
 
 # The first byte that each protocol begins with.  In ZEO's, it belongs to the
 # length of a frame, and is zero because a newcomer's frame is short.
@@ -61,7 +66,7 @@ class Listener:
         self.msgpack = msgpack
         self.greeting = greeting(msgpack, as_stock)
         self.newcomers = set()
-        self._rests = False
+        self._refuses = False
         # Looked up each time, as timing and tests replace it.
         self.event_loop = stock.new_event_loop()
         self._bound, self.sockets = None, []
@@ -76,9 +81,7 @@ class Listener:
 
     def _open(self, addr):
         self._bound = self.event_loop.run_until_complete(self._bind(addr))
-        self.sockets = [
-            socket.socket(fileno=os.dup(each.fileno()))
-            for each in self._bound.sockets]
+        self.sockets = [_closed_first(each) for each in self._bound.sockets]
         for each in self.sockets:
             each.setblocking(False)
             each.listen(BACKLOG)
@@ -104,28 +107,41 @@ class Listener:
     # Accepting
 
     def _listen(self):
-        if not self._rests:
+        if not self._refuses:
             for each in self.sockets:
                 self.event_loop.add_reader(each, self._accept, each)
 
-    def rest(self):
-        """Accept no connections until `go_on`.  New ones wait in the queue of
-        the system, and are not greeted.
-
-        (A stock client whose connection ends between the greeting and its
-        registration may never come back, if it has other addresses.)
-        """
-        self._rests = True
+    def _listen_no_more(self):
         for each in self.sockets:
             self.event_loop.remove_reader(each)
+
+    def refuse(self):
+        """Close the port until `go_on`, and end all newcomers.  Called in any
+        thread, whatever the loop is doing.
+
+        (A client that is accepted, and sent away before it has registered, is
+        worse off than one that is refused: see `_closed_first`.)
+        """
+        self._refuses = True
+        for each in self.sockets:
+            # A socket of the unix kind could not listen again: there, those
+            # that come wait in the queue of the system.
+            if each.family != socket.AF_UNIX:
+                shut(each)
         for newcomer in list(self.newcomers):
-            newcomer.abort()
+            newcomer.shut()
 
     def go_on(self):
-        self._rests = False
+        """Open the port again, at the same address."""
+        self._refuses = False
+        for each in self.sockets:
+            each.listen(BACKLOG)
         self._listen()
 
     def _accept(self, listening):
+        if self._refuses:
+            self._listen_no_more()
+            return
         for _ in range(AT_ONCE):
             try:
                 own, address = listening.accept()
@@ -140,8 +156,7 @@ class Listener:
     def _pause(self):
         """Accept nothing for a moment; else the loop would call `_accept`
         again at once."""
-        for each in self.sockets:
-            self.event_loop.remove_reader(each)
+        self._listen_no_more()
         self.event_loop.call_later(PAUSE, self._listen)
 
     def _let_in(self, own, address):
@@ -178,6 +193,22 @@ class Listener:
     def close_loop(self):
         self.stop_listening()
         self.event_loop.close()
+
+
+def _closed_first(bound):
+    """The same socket, under a high number.
+
+    Linux closes what a killed process had from the highest number down.  A
+    stock client that loses its connection connects again at once.  If that
+    still succeeds, its new connection ends before it has registered; and then,
+    if it has another address that refuses it, it never tries this one again.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        limit = 2 * A_HIGH_NUMBER
+    return socket.socket(fileno=fcntl.fcntl(
+        bound.fileno(), fcntl.F_DUPFD_CLOEXEC,
+        max(0, min(A_HIGH_NUMBER, limit - LAST_ONES))))
 
 
 class Newcomer:
@@ -263,6 +294,11 @@ class Newcomer:
     def _connection(self):
         self._socket = None
         return self._listener.server.new_connection(self._listener, self)
+
+    def shut(self):
+        """End it.  Called in any thread."""
+        if (own := self._socket) is not None:
+            shut(own)
 
     def abort(self):
         """Close it, whatever it is doing."""

@@ -237,32 +237,20 @@ class Server(StorageServer):
         """Call it in the loop.  From any thread."""
         self.acceptor.event_loop.call_soon_threadsafe(function, *arguments)
 
-    def rest(self) -> None:
-        """End all connections at once, without flushing them, and accept no
-        others until `acceptor.go_on`.  In the loop."""
-        self.acceptor.rest()
-        self.readers.end_all()
+    def hang_up(self) -> None:
+        """Close the port, and then all connections, without another answer,
+        until `acceptor.go_on`.
+
+        Called in any thread: the sockets are shut at once, even while the loop
+        waits for a disk that does not answer."""
+        self.acceptor.refuse()
+        for connection in list(self.connections):
+            connection.shut()
+        self.soon(self._end_all)
+
+    def _end_all(self) -> None:
         for connection in list(self.connections):
             connection.abort()
-
-    def hang_up(self, done: Callable[[], object]) -> None:
-        """Accept no more connections, and close all that are open, after the
-        answers that were given; then call `done`.  In the loop."""
-        self.acceptor.stop_listening()
-        self.readers.end_all()
-        self.mailbox.deliver()
-        for connection in list(self.connections):
-            connection.close()
-        done()
-
-    def if_none_is_voted(self, then: Callable[[], object],
-                         done: Callable[[], object]) -> None:
-        """Call `then` if no transaction is voted and not yet finishing, and
-        `done` in any case.  In the loop."""
-        if not any(service.committer.voted
-                   for service in self.services.values()):
-            then()
-        done()
 
     def stop(self) -> None:
         """Make `loop` return, so that the server closes.  For signal handlers.

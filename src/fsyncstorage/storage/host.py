@@ -18,6 +18,10 @@ class Node(typing.Protocol):
     def trouble(self) -> str | None:
         """Why there is no storage, in words."""
 
+    @property
+    def why_not_following(self) -> str | None:
+        """Why it does not stand by for the node that leads; None: it does."""
+
     def stats(self) -> dict[str, object]:
         """Figures, like those of the storage under `quorum`."""
 
@@ -33,27 +37,18 @@ class Host:
         will be.  Called in the thread that opens the storage."""
         opened.wait()
 
-    def leave(self, seconds: float) -> bool:
-        """Close the storage as if the process ended, and begin anew; but only
-        at a moment at which no transaction is between its vote and its end.
-
-        Return False if there was no such moment for `seconds`: then everything
-        goes on.  Called in any thread, if it `may_leave`.
-        """
-        raise NotImplementedError
-
-    def be_silent(self, silent: bool) -> None:
-        """Close all connections at once, because no client may go on to read
-        from its cache, and accept no others; or accept connections again.
-        Called in any thread."""
-
     def hang_up(self) -> None:
-        """Send no more answers, except those that were given already, and
-        close all connections.  Called in any thread."""
+        """Close the port and all connections at once, because no client may go
+        on to read from its cache.  Called in any thread; it waits for nothing,
+        and for no disk."""
+
+    def go_on(self) -> None:
+        """After `hang_up`: open the port again.  Called in any thread."""
 
     def end(self, reason: str, again: bool) -> None:
-        """The storage must be closed.  Then the process should begin anew, if
-        `again`, and end otherwise.  Called in any thread, after `hang_up`."""
+        """Close the storage as if the process ended: what is finishing still
+        reaches the disk.  Then the process should begin anew, if `again`, and
+        end otherwise.  Called in any thread."""
 
 
 _host = Host()

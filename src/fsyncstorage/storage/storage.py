@@ -21,7 +21,6 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -547,25 +546,6 @@ class FsyncStorage(
         still, self._still = self._still, None  # first: a close looks at it
         if still is not None:
             still.close()
-
-    @contextlib.contextmanager
-    def votes_held_back(self, seconds: float) -> Iterator[bool]:
-        """A context in which no transaction is voted or on its way to the
-        disk, so that another node can take over.
-
-        New votes wait, and do not fail; voted transactions go on to their
-        ends.  It gives False if that takes longer: then all goes on."""
-        me, deadline = object(), time.monotonic() + seconds
-        try:
-            is_alone = (self._turns.ask_alone(me)
-                        or self._turns.wait(me, seconds))
-            is_still = is_alone and self._sequencer.settled_by_others(
-                deadline - time.monotonic())
-            if not is_still:
-                self._turns.let_go(me)
-            yield is_still
-        finally:
-            self._turns.let_go(me)
 
     @contextlib.contextmanager
     def close_waits(self) -> Iterator[None]:

@@ -247,16 +247,17 @@ class EtcdLog:
 
     # The lease
 
-    def hold(self, holder: bytes, seconds: float) -> int:
+    def hold(self, holder: bytes, seconds: float,
+             may_take: Callable[[], bool] = lambda: True) -> int:
         """The value that was seen may have changed; then it is read once
         more."""
         if self._lease.seen is None:
             self._look(seconds)
         for _ in range(2):
-            wanted = self._lease.wanted(holder, seconds)
+            wanted = self._lease.wanted(holder, seconds, may_take)
             if wanted is None:
                 self._look(seconds)
-                wanted = self._lease.wanted(holder, seconds)
+                wanted = self._lease.wanted(holder, seconds, may_take)
             if wanted is None:
                 return 0
             if self._swap(wanted, seconds):

@@ -104,7 +104,9 @@ class Lease:
         if self.seen is None or self.seen.value != value:
             self.seen = Seen(value, self._clock())
 
-    def wanted(self, holder: bytes, seconds: float) -> Value | None:
+    def wanted(self, holder: bytes, seconds: float,
+               may_take: typing.Callable[[], bool] = lambda: True
+               ) -> Value | None:
         """The value to put in place of the one that was seen, or None."""
         if not 0 < len(holder) <= HOLDER:
             raise ValueError(f'a holder of {len(holder)} bytes')
@@ -114,7 +116,8 @@ class Lease:
         assert self.seen is not None
         value = self.seen.value
         kept = value.owner == self._owner and value.holder == holder
-        if not kept and value.holder not in (b'', holder) and not self._over():
+        is_free = value.holder in (b'', holder) or self._over()
+        if not kept and not (is_free and may_take()):
             return None
         if kept:
             # If the answer is lost, the holder believes in the time before.

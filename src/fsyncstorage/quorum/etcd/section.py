@@ -18,6 +18,7 @@ from ..roles.role import Setup
 
 #: Seconds.
 SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0
+LONGEST_PATIENCE = 3600.0
 #: Bytes.
 SMALLEST_LIMIT = 16 << 20
 
@@ -48,6 +49,14 @@ def lease(value: str) -> float:
     seconds = duration(value, 'lease')
     if not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
         raise ValueError(f'lease must be between 1s and 60s, not {value!r}')
+    return seconds
+
+
+def disk_patience(value: str) -> float:
+    seconds = duration(value, 'disk-patience')
+    if not SHORTEST_LEASE <= seconds <= LONGEST_PATIENCE:
+        raise ValueError(
+            f'disk-patience must be between 1s and 1h, not {value!r}')
     return seconds
 
 
@@ -142,7 +151,8 @@ class Section:
     def setup(self) -> Setup:
         config = self._config
         return Setup(self.node, config.lease, self.open_log, self.check_log,
-                     config.log_limit, config.at_log_limit)
+                     config.disk_patience, config.log_limit,
+                     config.at_log_limit)
 
 
 def _name_of_this_machine() -> str:

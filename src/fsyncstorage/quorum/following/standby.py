@@ -6,7 +6,8 @@ storage can be opened on the file without reading it (`Follower.hand_over`).
 - It reads from one member.  When it has heard nothing new for ten seconds, or
   not what it was notified of, it asks all, and reads on from the next one.
 - It syncs after each answer, and saves up to a second later; a change of the
-  epoch or of the generation at once.  Then it notes its place in the log.
+  epoch or of the generation at once.  (Its place is noted in the log by
+  roles.presence.)
 - A log that does not answer is asked again, after pauses of up to a second; so
   is a disk that is full.  `trouble` reports it.
 - If a record is refused after a state that is not kept, one member may have
@@ -35,12 +36,9 @@ from ..history.fold import Apply
 from ..history.fold import State
 from ..history.fold import Why
 from ..history.record import Data
-from ..history.record import Place
 from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
-from ..log.notes import Author
-from ..log.notes import Taken
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
@@ -72,12 +70,11 @@ class Lag(typing.NamedTuple):
 
 class Standby:
 
-    def __init__(self, follower: Follower, node: bytes, index_every: int,
+    def __init__(self, follower: Follower, index_every: int,
                  on_end: Callable[[], object] = lambda: None) -> None:
         """`on_end` is called in the thread, if it ends without `stop`."""
         self._follower = follower
         self._log = follower.log
-        self._author = Author(node, follower.identity)
         self._index_every = index_every
         self._on_end = on_end
         self._reader = Reader(self._log, follower.state)
@@ -88,12 +85,11 @@ class Standby:
         self._head, self._head_end = follower.state.place.sequence, 0
         self._measured = self._news = self._heard = time.monotonic()
         self._save_due: float | None = None
-        #: The place that was noted in the log, and when that was last tried.
-        self._noted: Place | None = None
-        self._note_tried = NEVER
         #: The last wait has ended early: there should be a record.
         self._is_notified = False
         self._pause = FIRST_PAUSE
+        #: It was at the end of the log, once since it began.
+        self.has_caught_up = False
         #: Why it does not advance for now, or None.
         self.trouble: str | None = None
         #: Why it has ended without `stop`, or None.
@@ -167,13 +163,11 @@ class Standby:
         try:
             self._step()
         except Unanswered as error:
-            # The log was out of sight: ask all members, and check the name.
-            self._news = self._note_tried = NEVER
+            # The log was out of sight: ask all members.
+            self._news = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
-        except Taken:
-            raise
         except Refused as error:
             if error.why is Why.DAMAGED:
                 self._try_again(str(error))
@@ -183,6 +177,8 @@ class Standby:
                 self._start_again(error)
         else:
             self._heard = time.monotonic()
+            if self.trouble is not None:
+                logger.warning('%s: the standby goes on', self._follower.name)
             self.trouble, self._pause = None, FIRST_PAUSE
 
     def _try_again(self, trouble: str) -> None:
@@ -230,9 +226,9 @@ class Standby:
             self._take(given)
             self._measure_if_due(now)
         else:
+            self.has_caught_up = True
             self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
-        self._note_if_due(now)
         if not given:
             self._wait(now)
 
@@ -285,15 +281,6 @@ class Standby:
                 follower.save()
                 self._save_due = None
                 follower.save_index(self._index_every)
-
-    def _note_if_due(self, now: float) -> None:
-        place = self._follower.kept.place
-        pause = LOOKED_EVERY if place == self._noted else SAVED_AFTER
-        if now >= self._note_tried + pause:
-            self._note_tried = now
-            with contextlib.suppress(Unanswered):  # a full log, for example
-                self._author.claim(self._log, place)
-                self._noted = place
 
     def _wait(self, now: float) -> None:
         """Wait until there may be a record, or something is due."""

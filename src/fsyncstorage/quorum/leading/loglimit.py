@@ -35,6 +35,7 @@ from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
+from ..log.notes import Author
 from . import held
 from .earlier import Earlier
 
@@ -60,6 +61,8 @@ class Trims(typing.NamedTuple):
     #: Whether, at the limit, a node that is behind is left behind.  Otherwise
     #: commits wait for it.
     drops: bool = False
+    #: Of the notes of this node, if there is one already.
+    author: Author | None = None
 
 
 class _Waiting(typing.NamedTuple):

@@ -79,7 +79,7 @@ class Trimming:
         self._log = log
         self._writing = writing
         self._node = trims.node
-        self._author = Author(trims.node, writing.identity)
+        self._author = trims.author or Author(trims.node, writing.identity)
         self._drops = trims.drops
         self._limit = limit
         self._earlier = earlier

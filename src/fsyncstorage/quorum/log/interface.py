@@ -32,6 +32,7 @@ call says what it promises then.  Several threads may make calls, but `ask`,
 
 import time
 import typing
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -158,8 +159,11 @@ class Log(typing.Protocol):
 
     # The lease
 
-    def hold(self, holder: bytes, seconds: float) -> int:
+    def hold(self, holder: bytes, seconds: float,
+             may_take: Callable[[], bool] = lambda: True) -> int:
         """Get the lease for `seconds`, or keep it; 0 if another one has it.
+
+        One that is free is taken only if `may_take()`.
 
         Otherwise return the *term* of the lease.  The term is a new number
         whenever the lease was got, and the same number when it was kept: then

@@ -1,4 +1,5 @@
-"""The notes of nodes in the log: who owns a name, and what that node has kept.
+"""The notes of nodes in the log: who owns a name, what that node has kept, and
+how it is.
 
 If two machines had one name, each would replace the note of the other, and the
 log would be trimmed past what the other needs.  So a note also has the
@@ -16,7 +17,10 @@ that is behind; each logs a warning when it finds a note of the other.
 import collections
 import contextlib
 import logging
+import math
+import struct
 import typing
+from collections.abc import Mapping
 
 from ..history.record import IDENTITY
 from ..history.record import Damaged
@@ -35,20 +39,50 @@ logger = logging.getLogger(__name__)
 REMEMBERED = 100
 
 
+class Health(typing.NamedTuple):
+
+    #: By the clock of its machine.
+    time: float
+    #: How many seconds ago the last probe of its disk began that was good.
+    age: float
+    could_lead: bool
+    #: Why it comes no further, or cannot lead; empty: nothing is wrong.
+    trouble: str
+
+
+#: Of a node that has been copied, or begins.
+UNKNOWN = Health(0.0, math.inf, False, '')
+_HEALTH = struct.Struct('>dd?')
+_TROUBLE = 400  # bytes
+
+
 class Note(typing.NamedTuple):
 
     #: The identity of the node.
     identity: bytes
     #: The place that it has kept.
     place: Place
+    health: Health = UNKNOWN
 
     def packed(self) -> bytes:
-        return self.identity + self.place.packed()
+        *figures, trouble = self.health
+        return (self.identity + self.place.packed() + _HEALTH.pack(*figures)
+                + trouble.encode()[:_TROUBLE])
+
+
+#: Where the health of a note begins.
+_KEPT = IDENTITY + len(Place(0, bytes(IDENTITY)).packed())
 
 
 def parse_note(raw: bytes) -> Note:
     """Raise Damaged."""
-    return Note(raw[:IDENTITY], parse_place(raw[IDENTITY:]))
+    place = parse_place(raw[IDENTITY:_KEPT])
+    if not 0 <= len(raw) - _KEPT - _HEALTH.size <= _TROUBLE:
+        raise Damaged(f'a note of {len(raw)} bytes')
+    time, age, could_lead = _HEALTH.unpack_from(raw, _KEPT)
+    return Note(raw[:IDENTITY], place, Health(
+        time, age, could_lead,
+        raw[_KEPT + _HEALTH.size:].decode('utf-8', 'replace')))
 
 
 def of_nodes(log: Log) -> dict[bytes, bytes]:
@@ -86,22 +120,28 @@ class Author:
     def __init__(self, name: bytes, identity: bytes) -> None:
         self.name = name
         self.identity = identity
+        self._health = UNKNOWN
         #: The last places that were claimed.
         self._claimed: collections.deque[Place] = collections.deque(
             maxlen=REMEMBERED)
         self._is_said = False
 
     def note(self, log: Log, place: Place) -> None:
-        log.note(self.name, Note(self.identity, place).packed())
+        log.note(self.name, Note(self.identity, place, self._health).packed())
 
-    def claim(self, log: Log, place: Place) -> None:
-        """Make sure that the name is ours, and that its note is this place."""
+    def claim(self, log: Log, place: Place,
+              health: Health | None = None) -> Mapping[bytes, bytes]:
+        """Make sure that the name is ours, and that its note says this, with
+        the health that is known; return all notes, as they were before."""
+        if health is not None:
+            self._health = health
         self._claimed.append(place)
-        raw = self.noted(log)
-        if raw != Note(self.identity, place).packed():
-            if raw is not None and not self._is_said:
-                self._say_if_of_a_copy(raw)
-            self.note(log, place)
+        notes = log.notes()
+        raw = self._ours(log, notes)
+        if raw is not None and not self._is_said:
+            self._say_if_of_a_copy(raw)
+        self.note(log, place)
+        return notes
 
     def _say_if_of_a_copy(self, raw: bytes) -> None:
         """(Our own note may arrive late, and a member may show an old one: but
@@ -121,7 +161,10 @@ class Author:
 
     def noted(self, log: Log) -> bytes | None:
         """Our last note; raise Taken if another node has our name."""
-        raw = log.notes().get(self.name)
+        return self._ours(log, log.notes())
+
+    def _ours(self, log: Log, notes: Mapping[bytes, bytes]) -> bytes | None:
+        raw = notes.get(self.name)
         if not self._is_of_another(raw):
             return raw
         if agreed(log, lambda member: self._is_of_another(

@@ -27,6 +27,7 @@ mistake do not take the lease from each other in turns.
 import logging
 import os
 import threading
+import time
 import typing
 from collections.abc import Callable
 
@@ -61,13 +62,18 @@ class Holding:
 
     def __init__(self, log: Log, holder: bytes, seconds: float,
                  changed: Callable[[], object] = lambda: None,
+                 works_since: Callable[[float], bool] = lambda moment: True,
                  clock: Callable[[], float] = clock) -> None:
         """`changed` is called in the thread when the lease was got or lost; it
-        must only notify another thread."""
+        must only notify another thread.  `works_since` says whether the disk
+        has worked since a moment of `time.monotonic`."""
         self.log = log
         self.holder = holder
         self._length = seconds
         self._changed = changed
+        self._works_since = works_since
+        #: Since when the lease is free, as far as we have seen it.
+        self._free_since: float | None = None
         self._clock = clock
         self.tenure: Tenure | None = None
         #: Why it was lost since the last `seek`, or None.
@@ -149,7 +155,7 @@ class Holding:
         self._due = asked + AGAIN_AFTER * self._length
         self._may_have_it = True
         try:
-            term = self.log.hold(self.holder, self._length)
+            term = self._hold()
         except Unanswered as error:
             self.trouble = str(error) or 'no answer'
             return
@@ -158,6 +164,18 @@ class Holding:
         self._due = asked + self._length * (
             RENEWED_EVERY if term else ASKED_EVERY)
         self._is_told(term, asked)
+
+    def _hold(self) -> int:
+        before, self._free_since = self._free_since, None
+
+        def may_take() -> bool:
+            """Only a node whose disk has worked since the lease is free: the
+            one that had it may have given it back because of its disk, and
+            ours may be behind the same wire."""
+            self._free_since = before or time.monotonic()
+            return self._works_since(self._free_since)
+
+        return self.log.hold(self.holder, self._length, may_take)
 
     def _is_told(self, term: int, asked: float) -> None:
         before = self.tenure

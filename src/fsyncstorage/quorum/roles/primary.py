@@ -9,13 +9,18 @@ all connections, because of clients that read from their caches and ask
 nothing, and retires the object map, because of clients that read the file.  If
 the lease is renewed in the same term, the primary goes on.
 
-A thread finds out each minute which member leads the log, so that appends take
-the shortest way.
+A second thread logs the trouble of other nodes, and steps down when it is
+asked to (stepdown).  Each minute it finds out which member leads the log, so
+that appends take the shortest way.
 
-*It retreats*, for good, when the lease is lost, when its writer is fenced, and
-when writing has stopped because of the disk.  The order is: nothing more is
-written; the host closes the connections of all clients; the lease is given
-back; the host closes the storage, and begins anew as a node that follows.
+*It retreats*, for good, when the lease is lost, when its writer is fenced,
+when writing has stopped because of the disk, and when the disk hangs or is
+full (probing) and another node could lead (presence).  The order is: nothing
+more is written; the host closes its port, and the connections of all clients;
+the lease is given back; the host closes the storage, and begins anew as a node
+that follows.  Until the lease is given back, nothing waits for a disk, nor for
+a handler of the log, which may wait for one.
+
 After a failure of the disk the process ends instead: an operator should look
 first.  A process that is no server cannot begin anew; it goes on to read, and
 commits fail.
@@ -31,6 +36,7 @@ used every day.
 import contextlib
 import logging
 import threading
+import time
 import typing
 
 from ...commit.replica import NotReplicated
@@ -41,14 +47,17 @@ from ..leading.replicator import START_AGAIN
 from ..leading.replicator import Replicator
 from ..leading.writer import Writer
 from ..log.interface import Log
+from ..log.interface import Unanswered
 from .holding import Holding
+from .presence import Presence
 from .stepdown import Requests
 
 logger = logging.getLogger(__name__)
 
-#: The most seconds between two checks of the lease; seconds between two
-#: searches for the log's leader.
+#: The most seconds between two checks of the lease; seconds between two looks
+#: at what other nodes say, and between two searches for the log's leader.
 LOOK_EVERY = 0.25
+ASK_EVERY = 1.0
 FIND_EVERY = 60.0
 
 _DISK = 'writing has stopped: check the disk'
@@ -68,33 +77,36 @@ class Primary(Replicator):
     _storage: Storage | None = None
 
     def __init__(self, log: Log, writer: Writer, trims: Trims,
-                 holding: Holding, node: str, host: Host) -> None:
-        """The log and the lease belong to the primary: `close` ends them."""
+                 holding: Holding, presence: Presence, node: str,
+                 host: Host) -> None:
+        """The log, the lease and the presence belong to the primary: `close`
+        ends them."""
         super().__init__(log, writer, trims)
         self._holding = holding
+        self._presence = presence
         self._node = node
         self._host = host
         #: Why it writes no more, once it has begun its retreat.
         self._over: str | None = None
         self._retreating = threading.Lock()
         self._is_silent = False
-        self._requests: Requests | None = None
+        self._requests = Requests(
+            holding.log, holding.holder, node, presence,
+            lambda: self._writer.state.place.sequence, host)
         self._looking = WakeableThread(
             f'watch of {node}', self._look, self._until_the_next_look)
+        #: When to look for the log's leader.
+        self._find_due = time.monotonic()
         self._asking = WakeableThread(
-            f'questions of {node}', log.find_leader, lambda: FIND_EVERY)
+            f'questions of {node}', self._ask_the_log, lambda: ASK_EVERY)
 
     def serve(self, storage: Storage) -> None:
         """The storage is open, and this is its replica."""
         logger.info('%s: this node leads, in epoch %d', self._node,
                     self._writer.state.epoch)
         self._storage = storage
-        self._requests = Requests(
-            self._holding.log, self._holding.holder, self._node, storage,
-            lambda: self._writer.state.place.sequence, self._host)
         self._looking.start()
         self._asking.start()
-        self._requests.start()
 
     def may_answer(self) -> bool:
         """(Not after a fence or a failed sync either: a client that would be
@@ -127,7 +139,8 @@ class Primary(Replicator):
             return f'its log takes nothing more ({self._writer.fenced})', True
         if self._storage.has_stopped:
             return _DISK, False
-        return None
+        gives_way = self._presence.why_it_should_give_way
+        return None if gives_way is None else (gives_way, True)
 
     def _be_silent(self, silent: bool) -> None:
         assert self._storage is not None
@@ -136,6 +149,8 @@ class Primary(Replicator):
         if silent is self._is_silent:
             return
         self._is_silent = silent
+        # Before any line of the log: its handler may wait for a disk.
+        (self._host.hang_up if silent else self._host.go_on)()
         if silent:
             self._staging.may_be_full()  # a full log cannot renew a lease
             logger.warning(
@@ -145,7 +160,17 @@ class Primary(Replicator):
         else:
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
-        self._host.be_silent(silent)
+
+    # Questions to the log
+
+    def _ask_the_log(self) -> None:
+        if self._over is None:
+            self._presence.log_trouble()
+            with contextlib.suppress(Unanswered):
+                self._requests.look()
+        if time.monotonic() >= self._find_due:
+            self._find_due = time.monotonic() + FIND_EVERY
+            self._log.find_leader()
 
     # The retreat
 
@@ -155,12 +180,12 @@ class Primary(Replicator):
             if self._over is not None:
                 return
             self._over = reason
-        logger.critical(
-            '%s: this node does not lead any more: %s', self._node, reason)
         self._host.hang_up()
-        self._holding.close()
         if self._storage is not None:
             self._storage.retire_map()
+        self._holding.close()
+        logger.critical(
+            '%s: this node does not lead any more: %s', self._node, reason)
         self._host.end(reason, again)
 
     @property
@@ -182,12 +207,13 @@ class Primary(Replicator):
                 not self.may_answer()):
             why = self._holding.trouble
             return _SILENT if why is None else f'{_SILENT} ({why})'
-        return super().trouble
+        return super().trouble or self._presence.disk_trouble
 
     def stats(self) -> dict[str, object]:
         return {**super().stats(), 'role': 'primary', 'node': self._node,
                 'lease_left': self._holding.seconds_left,
-                'lease_trouble': self._holding.trouble}
+                'lease_trouble': self._holding.trouble,
+                'others': self._presence.stats()}
 
     # The close
 
@@ -197,16 +223,10 @@ class Primary(Replicator):
             stack.callback(super().close)
             stack.callback(self._asking.close)
             stack.callback(self.stop)
+            stack.callback(self._presence.close)
             stack.callback(self._holding.close)  # another node may lead now
             stack.callback(self.keep)
-            stack.callback(self._look_no_more)
-
-    def _look_no_more(self) -> None:
-        try:
-            if self._requests is not None:
-                self._requests.close()
-        finally:
-            self._looking.close()
+            stack.callback(self._looking.close)
 
 
 _SILENT = 'its lease is over, and no client is answered until it is renewed'

@@ -22,12 +22,17 @@ primary      the storage is open, and its replica (primary) knows of the lease
 There is no way back: a primary that is to follow again begins anew, in another
 process or by `exec`, without any state of the former one.
 
+From its start to its end, a node probes its disk (probing), and says in the
+log how it is (presence).
+
 The standby, the writer and the lease each have a log of their own, because
 `stop` ends a log for good.
 """
 
 import contextlib
 import logging
+import os
+import tempfile
 import threading
 import typing
 from collections.abc import Callable
@@ -39,6 +44,7 @@ from ..following import repacking
 from ..following.follower import Follower
 from ..following.rejoin import rejoin
 from ..following.standby import Standby
+from ..history.record import Place
 from ..history.record import node_name
 from ..leading.loglimit import Trims
 from ..log.interface import Log
@@ -49,7 +55,10 @@ from ..log.outage import Patience
 from ..log.reading import Refused
 from .holding import Holding
 from .holding import name_of_process
+from .presence import OF_THE_LEASE
+from .presence import Presence
 from .primary import Primary
+from .probing import Probing
 from .takeover import lead
 
 logger = logging.getLogger(__name__)
@@ -71,6 +80,9 @@ class Setup(typing.NamedTuple):
     open_log: Callable[[], Log]
     #: Raises StorageError if no node should rely on the log; Unanswered.
     check: Callable[[Log], object] = lambda log: None
+    #: How many seconds a node that leads waits for its disk, if another one
+    #: could lead; None: for the time of the lease.
+    disk_patience: float | None = None
     #: The most bytes of the log, or 0; and whether a node that is behind is
     #: left behind when the log has as many (loglimit).
     log_limit: int = 0
@@ -79,6 +91,10 @@ class Setup(typing.NamedTuple):
     @property
     def trims(self) -> Trims:
         return Trims(node_name(self.node), self.log_limit, self.drops)
+
+    @property
+    def patience(self) -> float:
+        return self.lease if self.disk_patience is None else self.disk_patience
 
 
 class _Stopped(Exception):
@@ -107,14 +123,23 @@ class Node:
         #: Set when the thread may have something to do.
         self._woken = threading.Event()
         self._log: Log | None = None
+        #: The place that it has kept, once it has begun.
+        self._place: Callable[[], Place]
+        probing = Probing(
+            filter(None, (os.path.dirname(os.path.abspath(path)), blob_dir)),
+            [tempfile.gettempdir()], OF_THE_LEASE * setup.lease)
         self._holding = Holding(
             setup.open_log(), name_of_process(setup.node), setup.lease,
-            self._woken.set)
+            self._woken.set, probing.works_since)
+        self._presence = Presence(
+            self._holding.log, setup.lease, setup.patience, probing,
+            self._said)
         self._standby: Standby | None = None
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'role of {setup.node}')
 
     def start(self) -> None:
+        self._presence.probing.start()
         self._thread.start()
 
     def led(self) -> tuple[Opened, Primary]:
@@ -130,6 +155,7 @@ class Node:
         self._woken.set()
         # In reverse, and each one even if another raises.
         with contextlib.ExitStack() as stack:
+            stack.callback(self._presence.close)
             stack.callback(self._holding.close)
             stack.callback(self._close_led)
             if self._thread.ident is not None:
@@ -148,6 +174,32 @@ class Node:
                 stack.callback(primary.close)
 
     # What others may know of it
+
+    @property
+    def _could_lead(self) -> bool:
+        """(A node that replaces its file may need as long as a pack.)"""
+        standby = self._standby
+        return (self.role == STANDBY and standby is not None
+                and standby.trouble is None and not standby.is_replacing)
+
+    @property
+    def why_not_following(self) -> str | None:
+        """Nobody should rely on it, for example to end the node that leads."""
+        standby = self._standby
+        if self.role == STANDBY and standby is not None and (
+                standby.has_caught_up):
+            return standby.trouble or self._holding.trouble
+        return self.trouble
+
+    def _said(self) -> tuple[Place, bool, str]:
+        """What its note says."""
+        if self._led is not None:
+            _, primary = self._led
+            return self._place(), False, primary.trouble or ''
+        standby = self._standby
+        could_lead = self._could_lead and self.why_not_following is None
+        return self._place(), could_lead, (
+            self._why_anew or (standby and standby.trouble) or '')
 
     @property
     def trouble(self) -> str:
@@ -195,10 +247,12 @@ class Node:
             patience.answer(self._setup.check, log)
             follower = self._begin(log)
             stack.callback(follower.close)
-            patience.answer(
-                Author(node_name(self._setup.node), follower.identity).claim,
-                log, follower.kept.place)
+            author = self._author = Author(
+                node_name(self._setup.node), follower.identity)
+            patience.answer(author.claim, log, follower.kept.place)
+            self._place = lambda: follower.kept.place
             self._holding.start()
+            self._presence.start(author)
             stack.pop_all()
         while True:
             found = self._take_over(self._follow(follower))
@@ -218,12 +272,12 @@ class Node:
 
     def _follow(self, follower: Follower) -> Follower:
         """Follow until this node has the lease; then close the log."""
-        standby = Standby(follower, node_name(self._setup.node),
-                          self._index_every, self._woken.set)
+        standby = Standby(follower, self._index_every, self._woken.set)
         with contextlib.ExitStack() as stack:
             stack.callback(follower.log.close)
             stack.callback(standby.close)
             standby.start()
+            self._place = lambda: standby.follower.kept.place
             self._standby, self.role = standby, STANDBY
             logger.info('%s: this node follows', self._setup.node)
             self._holding.seek()
@@ -258,9 +312,12 @@ class Node:
             found: tuple[Opened, Primary] | Follower = follower
             if writer is not None:
                 primary = Primary(
-                    log, writer, self._setup.trims, self._holding,
-                    self._setup.node, self._host)
+                    log, writer,
+                    self._setup.trims._replace(author=self._author),
+                    self._holding, self._presence, self._setup.node,
+                    self._host)
                 found = follower.hand_over(writer.state.epoch), primary
+                self._place = lambda: primary.kept.place
             stack.pop_all()
         return found
 
@@ -285,10 +342,10 @@ class Node:
     def _look_at(self, standby: Standby) -> None:
         if self._stopping.is_set():
             raise _Stopped
-        if standby.ended is not None:
-            raise Refused(standby.ended)
-        self._holding.ask_if(
-            standby.trouble is None and not standby.is_replacing)
+        for ended in standby.ended, self._presence.taken:
+            if ended is not None:
+                raise Refused(ended)
+        self._holding.ask_if(self._could_lead)
 
 
 def opened(path: str, setup: Setup, index_every: int,
