@@ -32,13 +32,8 @@ _LINE_END = re.compile(r'[\r\n]')
 #: An address without a path: ZEO's own clients want a port, too.
 _PORT = re.compile(r':\d+\Z')
 
-
-class Resolved(typing.NamedTuple):
-    """What zodburi wants of a resolver."""
-
-    open_storage: Callable[[], typing.Any]
-    #: Options of the database, as texts.
-    of_database: dict[str, str]
+#: What opens the storage, and options of the database, as texts.
+Resolved: typing.TypeAlias = tuple[Callable[[], typing.Any], dict[str, str]]
 
 
 def file(uri: str) -> Resolved:
@@ -85,7 +80,7 @@ def _resolved(
             io.StringIO(_CONFIGURATION.format(section, ''.join(lines))))
     except ZConfig.ConfigurationError as error:
         raise ValueError(f'{uri}: {error.message}') from error
-    return Resolved(config.storage.open, of_database)
+    return config.storage.open, of_database
 
 
 _CONFIGURATION = """\

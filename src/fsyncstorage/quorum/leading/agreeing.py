@@ -27,13 +27,11 @@ from ..history.record import PackEnd
 from ..history.record import PackSwap
 from .writer import Fenced
 
-if typing.TYPE_CHECKING:
-    from .replicator import Replicator
-
 
 class PackHooks:
 
-    def __init__(self, replicator: 'Replicator') -> None:
+    def __init__(self, replicator: typing.Any) -> None:
+        """(Of a Replicator, which imports this module.)"""
         self._replicator = replicator
         #: The pack that is under way.
         self._pack: Pack | None = None
