@@ -40,7 +40,7 @@ class PackHooks:
 
     def begins(self, stop: bytes, collects_garbage: bool) -> int:
         try:
-            state = self._replicator.say(
+            state: State = self._replicator.say(
                 PackBegin(stop, collects_garbage, VERSION))
         except (Fenced, NotReplicated) as error:
             raise _not_told(error) from error

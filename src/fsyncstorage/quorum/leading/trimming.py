@@ -58,9 +58,6 @@ from .loglimit import LogLimit
 from .loglimit import Trims
 from .writer import Fenced
 
-if typing.TYPE_CHECKING:
-    from .replicator import Replicator
-
 logger = logging.getLogger(__name__)
 
 #: Seconds from one round to the next: usually, and while the log is large.
@@ -73,8 +70,9 @@ AT_ONCE = 1000
 
 class Trimming:
 
-    def __init__(self, name: str, log: Log, writing: 'Replicator',
+    def __init__(self, name: str, log: Log, writing: typing.Any,
                  trims: Trims, limit: LogLimit, earlier: Earlier) -> None:
+        """`writing`: the Replicator, which imports this module."""
         self._name = name
         self._log = log
         self._writing = writing
