@@ -39,7 +39,7 @@ class FileTests(TestCase):
 
     def test_options_of_the_database(self):
         db = self.open(f'fsync://{self.path()}?connection_cache_size=1234'
-                       f'&database_name=main')
+                       f'&database-name=main')
         self.assertEqual(db.getCacheSize(), 1234)
         self.assertEqual(db.database_name, 'main')
 

@@ -57,7 +57,7 @@ def _parts(uri: str) -> tuple[str, list[tuple[str, str]]]:
     """What is before the query, and its keys with their values."""
     _scheme, _, rest = uri.partition('://')
     front, _, query = rest.partition('?')
-    return unquote(front), parse_qsl(
+    return unquote(front, errors='surrogateescape'), parse_qsl(
         query, keep_blank_values=True, strict_parsing=bool(query))
 
 
@@ -68,7 +68,7 @@ def _resolved(
     for name, value in options:
         key = name.replace('_', '-').lower()
         if key.startswith('connection-') or key == 'database-name':
-            of_database[name] = value
+            of_database[key.replace('-', '_')] = value
         elif not _KEY.fullmatch(key) or _LINE_END.search(value):
             raise ValueError(f'{uri}: {name!r} is no key with a value')
         else:

@@ -177,21 +177,6 @@ class Reading(ConnectedTestCase):
         with open(loading.result(), 'rb') as file:
             self.assertEqual(file.read(), data)
 
-    def test_a_blob_behind_another_one(self):
-        """It waits for the reader as long as a large one takes."""
-        serial = self.store_blob(300, b'content')
-        client = self.connect(blob_dir=self.path('cache'), read_channels=1)
-        readers = client._reads._blob_readers
-        reader, changed = readers.take(), readers._changed
-        with mock.patch.object(
-                changed, 'wait', side_effect=changed.wait) as wait:
-            loading = Thread(client.loadBlob, oid(300), serial)
-            until(lambda: wait.called, 'it waits')
-            readers.give_back(reader)
-            loading.result()
-        seconds, = wait.call_args.args
-        self.assertGreaterEqual(seconds, 600)
-
     def test_a_server_without(self):
         self.readers = 0
         self.serve_again()
@@ -223,8 +208,9 @@ class Opening(TestCase):
 
     def test_readers_that_were_lost(self):
         """An exception of a signal handler may tear one from its thread."""
+        self.patch(client_readers, LONGEST_WAIT=0.01)
         several = client_readers.Readers(
-            'a client', 1, lambda within: mock.Mock(), longest_wait=0.01)
+            'a client', 1, lambda within: mock.Mock())
         several.take()
         self.assertRaises(client_readers.Lost, several.take)
 

@@ -342,7 +342,7 @@ class FilesThatAreRefused(PackCase):
                 work, 'free_bytes', lambda file: 100):
             self.assert_cannot_run('the new file and its index need')
             self.assert_cannot_run('and 100 are free')
-            self.assertIn('ONLY 100 ARE FREE', self.said('--dry-run'))
+            self.assertIn('ONLY 100 bytes ARE FREE', self.said('--dry-run'))
         self.assertEqual(self.files(), files)
 
     def test_a_directory_of_something_else(self):

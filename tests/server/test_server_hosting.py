@@ -10,8 +10,11 @@ import signal
 import socket
 import sys
 import threading
+import unittest
 from types import SimpleNamespace
 from unittest import mock
+
+import ZEO.asyncio.server
 
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.metrics import exporters
@@ -43,6 +46,11 @@ from .test_manager import SHORT
 from .test_manager import FakeManager
 from .test_server_runner import RunnerTestCase
 from .test_server_runner import realized
+
+try:
+    import uvloop
+except ModuleNotFoundError:
+    uvloop = None
 
 
 class NodeServed(Talking):
@@ -185,6 +193,14 @@ class Closed(NodeServed):
                 self.assertEqual(said.read(len(greeted)), greeted)
                 self.server.hang_up()
                 self.assertEqual(said.read(), b'')
+
+
+@unittest.skipIf(uvloop is None, 'uvloop is not installed')
+class ClosedOverUvloop(Closed):
+
+    def setUp(self):
+        self.patch(ZEO.asyncio.server, new_event_loop=uvloop.new_event_loop)
+        super().setUp()
 
 
 class Leaving(NodeServed):

@@ -53,6 +53,7 @@ class Pair:
     """One database, in a directory of its own."""
 
     lease = 60.0
+    patience = 3600.0
 
     def __init__(self, name):
         self._home = os.path.abspath(f'pair-{name}')

@@ -199,8 +199,12 @@ class DurablePrefix:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(WITHIN)
                 connection.connect(checked_path(self.path + SUFFIX))
-                return HandedFile(self.path, received_descriptors(connection),
-                                  self._blob_dir)
+                found = HandedFile(
+                    self.path, received_descriptors(connection),
+                    self._blob_dir)
+                with contextlib.suppress(TimeoutError):
+                    connection.recv(1)  # it ends when all is durable
+                return found
         except (FileNotFoundError, ConnectionRefusedError):
             raise Unreachable(f'no server of this package serves {self.path}'
                               ) from None

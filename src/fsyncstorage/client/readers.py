@@ -30,9 +30,10 @@ logger = logging.getLogger(__name__)
 # each further time, and at most.  (A proxy may let streams through and no
 # readers: then each try keeps a thread for LONGEST_TRY.)
 RETREAT, LONGEST_RETREAT = 5, 600
-# Seconds that a thread waits for a reader of another one.  (Exceptions of
-# signal handlers may have torn all readers away.)
-WAIT_FOR_A_LOAD, WAIT_FOR_A_BLOB = 10, 600
+# Seconds that a thread waits for a reader of another one; then the stream
+# serves it.  (Others may download large blobs, and exceptions of signal
+# handlers may have torn all readers away.)
+LONGEST_WAIT = 10
 
 RECEIVED_AT_ONCE = 1 << 16
 
@@ -97,12 +98,11 @@ class Reader:
 
 class Readers:
 
-    def __init__(self, name, most, open_one, longest_wait=WAIT_FOR_A_LOAD):
+    def __init__(self, name, most, open_one):
         """`open_one(seconds)` returns a Reader, or raises NoServer."""
         self._name = name
         self._most = most
         self._open_one = open_one
-        self._longest_wait = longest_wait
         #: Threads take from it, and give back to it, without the lock.
         self._free = []
         #: Those that are open, and free or used by a thread.
@@ -134,13 +134,14 @@ class Readers:
             return self._waited_for()
 
     def _waited_for(self):
+        ends = time.monotonic() + LONGEST_WAIT
         with self._changed:
             self._waiting += 1
             try:
                 while not self._may_open():
                     with contextlib.suppress(IndexError):
                         return self._free.pop()
-                    self._wait()
+                    self._wait(ends)
                 self._opening += 1
             finally:
                 self._waiting -= 1
@@ -162,9 +163,9 @@ class Readers:
             raise Lost('the stream has ended')
         return reader
 
-    def _wait(self):
+    def _wait(self, ends):
         try:
-            in_time = self._changed.wait(self._longest_wait)
+            in_time = self._changed.wait(ends - time.monotonic())
         except BaseException:
             self._changed.notify()  # another thread may have this reader
             raise

@@ -13,7 +13,6 @@ from ..wire import frames
 from .failover import opened
 from .prefetching import Prefetches
 from .raised import exception
-from .readers import WAIT_FOR_A_BLOB
 from .readers import Lost
 from .readers import Reader
 from .readers import Readers
@@ -39,7 +38,7 @@ class Reads:
 
         self._readers = Readers(name, most, open_one)
         #: Separate, so that a large blob does not delay loads of objects.
-        self._blob_readers = Readers(name, most, open_one, WAIT_FOR_A_BLOB)
+        self._blob_readers = Readers(name, most, open_one)
         self._prefetches = Prefetches(cache, Readers(name, 1, open_one))
 
     def load_before(self, oid, tid):

@@ -101,10 +101,12 @@ class Connection(asyncio.Protocol):
     #: What may be called; the session sets more when it has registered.
     offered = calls.UNREGISTERED
 
-    def __init__(self, listener, session, newcomer):
+    def __init__(self, listener, session, newcomer, own):
+        """`own` is the socket itself.  (What a transport of uvloop shows as
+        its socket cannot be shut.)"""
         self.loop = loop = listener.event_loop
         self.session = session
-        self._newcomer = newcomer
+        self._newcomer, self._socket = newcomer, own
         self._announcement = announcement(listener.msgpack)
         self._greeting = listener.greeting
         self._traffic = session.server.traffic
@@ -471,8 +473,7 @@ class Connection(asyncio.Protocol):
 
     def shut(self):
         """End it at once.  Called in any thread."""
-        if (transport := self.transport) is not None:
-            shut(transport.get_extra_info('socket'))
+        shut(self._socket)
 
     def abort(self):
         """Close at once."""

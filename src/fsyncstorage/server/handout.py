@@ -126,14 +126,15 @@ class Handout:
             client.setblocking(False)
             try:
                 self._hand_over(client)
+                # Others read what is durable, and a backup asks for more each
+                # second: it waits for the end of this connection.
+                self._storage.make_durable()
             except Exception as error:
                 # Also an error of the storage: it is closed, or has stopped.
                 logger.info('%s: nothing is handed to a local client: %s',
                             self._path, error)
 
     def _hand_over(self, client):
-        # Others read what is durable, and a backup asks for more each second.
-        self._storage.make_durable()
         descriptors = [*self._current_map().open()]
         try:
             if self._others_may_write(descriptors[0]):

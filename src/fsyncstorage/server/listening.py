@@ -292,8 +292,8 @@ class Newcomer:
             traceback.clear_frames(error.__traceback__)
 
     def _connection(self):
-        self._socket = None
-        return self._listener.server.new_connection(self._listener, self)
+        own, self._socket = self._socket, None
+        return self._listener.server.new_connection(self._listener, self, own)
 
     def shut(self):
         """End it.  Called in any thread."""

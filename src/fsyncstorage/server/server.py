@@ -8,6 +8,7 @@ import contextlib
 import functools
 import itertools
 import os
+import socket
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
@@ -134,9 +135,10 @@ class Server(StorageServer):
 
     # Connections
 
-    def new_connection(self, listener: Listener, newcomer: Any) -> Connection:
+    def new_connection(self, listener: Listener, newcomer: Any,
+                       own: socket.socket) -> Connection:
         session = Session(self, self.read_only)
-        connection = Connection(listener, session, newcomer)
+        connection = Connection(listener, session, newcomer, own)
         session.connection = connection
         return connection
 
@@ -246,7 +248,8 @@ class Server(StorageServer):
         self.acceptor.refuse()
         for connection in list(self.connections):
             connection.shut()
-        self.soon(self._end_all)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.soon(self._end_all)
 
     def _end_all(self) -> None:
         for connection in list(self.connections):
