@@ -107,6 +107,19 @@ class OfEarlierWriters(NamedTest):
                 self.is_right(self.read(self.earlier()), *ids)
                 self.log.faults.clear()
 
+    def test_a_leader_that_goes_on_with_a_removal(self):
+        """It overtakes the reading, which begins again behind it."""
+        ids = [self.stage() for _ in range(6)]
+        numbers = [self.name(id) for id in ids]
+        self.another_leads()
+        earlier, read = self.earlier(), self.log.read
+        with mock.patch.object(
+                self.log, 'read', lambda *place: read(*place)[:1]):
+            for _ in range(3):
+                earlier.go_on()
+        self.engine.trim(numbers[4])
+        self.is_right(self.read(earlier), *ids[4:])
+
     def test_a_member_that_has_another_log(self):
         """Its records are sound, and do not name the blob.  It is asked first;
         then the others are, from the beginning."""

@@ -198,6 +198,7 @@ class Standby:
         """What was applied, but not kept, may come from one wrong member."""
         logger.warning('%s: %s. The standby starts again from what it has'
                        ' kept', self._follower.name, error)
+        self.trouble = 'it starts again from what it has kept'
         self._stopping.wait(self._pause)
         before = self._follower
         before.close()

@@ -58,14 +58,19 @@ class Earlier:
         try:
             for raw in self._log.read(self.next):
                 self._add(raw)
-        except (Damaged, Unknown, Trimmed):
+        except (Damaged, Unknown):
             pass
+        except Trimmed:
+            # The leader before may go on with a removal that it had begun.
+            self._begin_anew()
         if self.next > self._own.sequence:
             if self._before not in (None, self._own):
                 self._begin_anew()
             self.is_read, self.trouble = True, None
         elif self.next == before:
             self._has_failed(before)
+        else:
+            self._times, self.trouble = 0, None
 
     def _add(self, raw: bytes) -> None:
         """Count this record, if it is the next one before the own epoch's."""
@@ -80,7 +85,8 @@ class Earlier:
         self.next += 1
 
     def _begin_anew(self) -> typing.NoReturn:
-        """A sound record is not linked to the one before: which one is wrong
+        """From the log's first record: what was read is gone, or a sound
+        record is not linked to the one before, and which of the two is wrong
         is not known."""
         self.held.clear()
         self._before = None

@@ -299,6 +299,11 @@ class Replicator(Replica):
         return self._keeper.identity
 
     @property
+    def keeps(self) -> bool:
+        """Has it saved a state of its own?"""
+        return self._keeper is not None
+
+    @property
     def kept(self) -> State:
         """The state from which a start of this node would go on."""
         return self._writer.state if (

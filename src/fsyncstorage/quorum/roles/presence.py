@@ -186,7 +186,8 @@ class Presence:
         health = Health(
             time.time(), self.probing.age,
             could_lead and self.probing.room >= ROOM,
-            trouble or self.probing.trouble or self._full or '')
+            trouble or self.disk_trouble or self.probing.trouble
+            or self._full or '')
         try:
             with contextlib.suppress(Unanswered):
                 self.notes = self._author.claim(self._log, place, health)

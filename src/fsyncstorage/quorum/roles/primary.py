@@ -89,7 +89,7 @@ class Primary(Replicator):
         #: Why it writes no more, once it has begun its retreat.
         self._over: str | None = None
         self._retreating = threading.Lock()
-        self._is_silent = False
+        self._is_silent = self._logged_silent = False
         self._requests = Requests(
             holding.log, holding.holder, node, presence,
             lambda: self._writer.state.place.sequence, host)
@@ -149,21 +149,15 @@ class Primary(Replicator):
         if silent is self._is_silent:
             return
         self._is_silent = silent
-        # Before any line of the log: its handler may wait for a disk.
+        # (Another thread logs it: a handler of the log may wait for a disk.)
         (self._host.hang_up if silent else self._host.go_on)()
         if silent:
             self._staging.may_be_full()  # a full log cannot renew a lease
-            logger.warning(
-                '%s: the lease of this node is over, and could not be renewed'
-                ' (%s): no client is answered until it is', self._node,
-                self._holding.trouble or 'no answer')
-        else:
-            logger.warning('%s: the lease was renewed, and clients are'
-                           ' answered again', self._node)
 
     # Questions to the log
 
     def _ask_the_log(self) -> None:
+        self._log_silence()
         if self._over is None:
             self._presence.log_trouble()
             with contextlib.suppress(Unanswered):
@@ -171,6 +165,19 @@ class Primary(Replicator):
         if time.monotonic() >= self._find_due:
             self._find_due = time.monotonic() + FIND_EVERY
             self._log.find_leader()
+
+    def _log_silence(self) -> None:
+        if self._is_silent is self._logged_silent:
+            return
+        self._logged_silent = self._is_silent
+        if self._logged_silent:
+            logger.warning(
+                '%s: the lease of this node is over, and could not be renewed'
+                ' (%s): no client is answered until it is', self._node,
+                self._holding.trouble or 'no answer')
+        else:
+            logger.warning('%s: the lease was renewed, and clients are'
+                           ' answered again', self._node)
 
     # The retreat
 
@@ -224,8 +231,8 @@ class Primary(Replicator):
             stack.callback(self._asking.close)
             stack.callback(self.stop)
             stack.callback(self._presence.close)
+            stack.callback(self.keep)  # the disk may hang
             stack.callback(self._holding.close)  # another node may lead now
-            stack.callback(self.keep)
             stack.callback(self._looking.close)
 
 

@@ -30,6 +30,7 @@ The standby, the writer and the lease each have a log of their own, because
 """
 
 import contextlib
+import errno
 import logging
 import os
 import tempfile
@@ -188,7 +189,8 @@ class Node:
         standby = self._standby
         if self.role == STANDBY and standby is not None and (
                 standby.has_caught_up):
-            return standby.trouble or self._holding.trouble
+            return (standby.trouble or self._holding.trouble
+                    or self._presence.disk_trouble)
         return self.trouble
 
     def _said(self) -> tuple[Place, bool, str]:
@@ -212,6 +214,7 @@ class Node:
                      f' {lag.bytes} bytes behind the log', standby.trouble]
         if self._holding.trouble is not None:
             words.append(f'no answer about the lease: {self._holding.trouble}')
+        words.append(self._presence.disk_trouble)
         return ': '.join(filter(None, words))
 
     def stats(self) -> dict[str, object]:
@@ -245,7 +248,12 @@ class Node:
             patience = Patience(
                 Outage('this start waits', self._path), self._stopping)
             patience.answer(self._setup.check, log)
-            follower = self._begin(log)
+            try:
+                follower = self._begin(log)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                follower = self._begin_anew(log, error)
             stack.callback(follower.close)
             author = self._author = Author(
                 node_name(self._setup.node), follower.identity)
@@ -316,8 +324,10 @@ class Node:
                     self._setup.trims._replace(author=self._author),
                     self._holding, self._presence, self._setup.node,
                     self._host)
+                before = follower.kept.place
                 found = follower.hand_over(writer.state.epoch), primary
-                self._place = lambda: primary.kept.place
+                self._place = lambda: (
+                    primary.kept.place if primary.keeps else before)
             stack.pop_all()
         return found
 
