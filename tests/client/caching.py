@@ -3,17 +3,25 @@ is true."""
 
 import bisect
 import random
+from typing import NamedTuple
 
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 
-from fsyncstorage.client.pending import Found
-
 from ..support import oid
 
 #: Lengths of data; some are larger than what is read at once.
 LENGTHS = 1, 5, 30, 100, 100, 300, 300, 5_000
+
+
+class Found(NamedTuple):
+    """What a cache needs of frames.Found."""
+
+    as_of: bytes
+    data: bytes
+    serial: bytes
+    end: bytes | None
 
 
 class Server:

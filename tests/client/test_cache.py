@@ -16,7 +16,6 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import cache as module
 from fsyncstorage.client.cache import Cache
-from fsyncstorage.client.pending import Found
 
 from ..commit.test_interrupts import Interrupter
 from ..generated import given
@@ -28,6 +27,7 @@ from ..support import in_a_child
 from ..support import name_of_error
 from ..support import oid
 from . import caching
+from .caching import Found
 from .caching import Server
 
 #: The smallest, and one for all that is put there.

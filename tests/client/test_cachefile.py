@@ -22,7 +22,6 @@ from fsyncstorage.client import cachefile
 from fsyncstorage.client.cache import UNTOLD
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.cachefile import CacheFile
-from fsyncstorage.client.pending import Found
 
 from ..crash.harness import events
 from ..crash.harness import powercut
@@ -33,6 +32,7 @@ from ..support import in_a_child
 from ..support import name_of_error
 from ..support import oid
 from . import caching
+from .caching import Found
 from .caching import Server
 
 #: Some rounds of a ring in which each segment has a page.

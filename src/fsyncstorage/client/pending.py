@@ -24,20 +24,7 @@ This module touches no file, socket, thread or clock.  The caller holds the
 lock of the cache.
 """
 
-from typing import NamedTuple
-
 from ZODB.utils import z64
-
-
-class Found(NamedTuple):
-    """A server's answer: a revision, true as of a tid that the server read
-    before it looked the revision up."""
-
-    as_of: bytes
-    data: bytes
-    serial: bytes
-    #: The tid of the next revision; None, or zeros: there is none.
-    end: bytes | None
 
 
 class Load:
@@ -58,8 +45,8 @@ class Load:
         #: A lock for threads that wait, each of which releases it for the
         #: next one; None as long as there are none.
         self.done = None
-        #: The server's reply: a revision (Found, or what has its attributes),
-        #: or anything else; None if there was none.
+        #: The server's reply: a revision (frames.Found), or anything else;
+        #: None if there was none.
         self.reply = None
 
 

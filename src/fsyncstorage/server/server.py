@@ -274,7 +274,6 @@ class Server(StorageServer):
         self.acceptor.stop_listening()
         for connection in self._streams():
             connection.abort()
-        self.readers.end_all()
         # After the ends of these connections.
         self.acceptor.event_loop.call_soon(self._end_loop)
 
