@@ -19,10 +19,10 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage.client.cache import Cache
-from fsyncstorage.client.pending import Found
 
 from ..generated import settings
 from ..often import often
+from .caching import Found
 
 OIDS = [p64(number) for number in range(3)]
 
