@@ -257,6 +257,15 @@ def owners(turns):
     return len(turns._granted) + len(turns._waiting)
 
 
+def read_to_the_end(connection):
+    """All that comes until the other end has closed it."""
+    data = b''
+    with contextlib.suppress(ConnectionError):
+        while more := connection.recv(1 << 16):
+            data += more
+    return data
+
+
 def until(condition, what):
     """Poll for what no event tells: that a thread has begun to wait."""
     waited, pause = 0.0, 0.001

@@ -28,17 +28,10 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import read_to_the_end
 
 OBJECTS = 60
 LONGEST = 1 << 10
-
-
-def read_to_the_end(connection):
-    data = b''
-    with contextlib.suppress(ConnectionError):
-        while more := connection.recv(1 << 16):
-            data += more
-    return data
 
 
 @unittest.skipUnless(core.IN_USE == 'C', 'the core was not built')

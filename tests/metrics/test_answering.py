@@ -1,6 +1,5 @@
 """Whoever asks for metrics costs a bounded number of things, and no thread."""
 
-import contextlib
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from fsyncstorage.metrics.answering import Answering
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import read_to_the_end
 from ..support import until
 from .asking import get
 
@@ -41,7 +41,7 @@ class AnsweringTestCase(TestCase):
         """All that is answered, until the connection is closed."""
         connection = self.connect()
         connection.sendall(words)
-        return all_of(connection)
+        return read_to_the_end(connection)
 
     def check_it_answers(self):
         self.assertEqual(
@@ -51,14 +51,6 @@ class AnsweringTestCase(TestCase):
         hanging = [self.connect() for _ in range(number)]
         until(lambda: len(self.answering._open) == number, 'all are accepted')
         return hanging
-
-
-def all_of(connection):
-    answer = b''
-    with contextlib.suppress(ConnectionError):
-        while piece := connection.recv(1 << 16):
-            answer += piece
-    return answer
 
 
 class Requests(AnsweringTestCase):
@@ -74,7 +66,7 @@ class Requests(AnsweringTestCase):
         connection = self.connect()
         for byte in REQUEST:
             connection.sendall(bytes([byte]))
-        self.assertIn(BODY, all_of(connection))
+        self.assertIn(BODY, read_to_the_end(connection))
 
     def test_what_is_no_request(self):
         for words, status in (
@@ -119,14 +111,14 @@ class Hanging(AnsweringTestCase):
             more = [self.connect() for _ in range(5)]
             self.check_it_answers()
             # The oldest had to go.
-            self.assertEqual(all_of(hanging[0]), b'')
+            self.assertEqual(read_to_the_end(hanging[0]), b'')
         del more
 
     def test_who_hangs_is_closed_in_the_end(self):
         with mock.patch.object(answering, 'PATIENCE', 0.05):
             hanging = self.connect()
             hanging.sendall(REQUEST[:-1])
-            self.assertEqual(all_of(hanging), b'')
+            self.assertEqual(read_to_the_end(hanging), b'')
 
     def test_who_does_not_take_the_answer_is_closed_in_the_end(self):
         asked = threading.Event()
@@ -157,7 +149,7 @@ class Hanging(AnsweringTestCase):
         for connection in connections:
             connection.sendall(REQUEST)
         for connection in connections:
-            self.assertIn(BODY, all_of(connection))
+            self.assertIn(BODY, read_to_the_end(connection))
         self.assertEqual(len(most), 100)
         self.assertLessEqual(
             max(open_ones for open_ones, _ in most), answering.MOST)
@@ -168,7 +160,7 @@ class Hanging(AnsweringTestCase):
         with socket.create_connection(answering.address, PATIENCE) as hanging:
             until(lambda: answering._open, 'it is accepted')
             Thread(answering.close).result()
-            self.assertEqual(all_of(hanging), b'')
+            self.assertEqual(read_to_the_end(hanging), b'')
 
     def test_it_ends_just_when_somebody_connects(self):
         loop = self.answering._loop
@@ -185,7 +177,7 @@ class Hanging(AnsweringTestCase):
             self.assertTrue(waits.wait(PATIENCE))
             connection = self.connect()
             go_on.set()
-            self.assertEqual(all_of(connection), b'')
+            self.assertEqual(read_to_the_end(connection), b'')
             self.answering._thread.join(PATIENCE)
         self.assertEqual(seen, [])
 

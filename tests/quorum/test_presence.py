@@ -88,7 +88,12 @@ class Says(PresenceTest):
         good = Note(SELF, place(7), WELL).packed()
         for raw in b'', good[:-1], good + bytes(2000):
             self.assertRaises(Damaged, parse_note, raw)
+        for figures in (math.nan, 1), (math.inf, 1), (-1, 1), (1, math.nan):
+            time, age = figures
+            raw = Note(SELF, place(7), WELL._replace(time=time, age=age))
+            self.assertRaises(Damaged, parse_note, raw.packed())
         self.assertEqual(parse_note(good + b'\xff').health.trouble, '\ufffd')
+        self.assertEqual(parse_note(good + b'a\nb\x1b').health.trouble, 'a b ')
         long = Note(SELF, place(7), WELL._replace(trouble='é' * 3000))
         self.assertTrue(parse_note(long.packed()).health.trouble)
 

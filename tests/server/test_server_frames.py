@@ -27,6 +27,7 @@ from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import read_to_the_end
 from ..support import until
 from .fuzzing import Fuzzer
 from .fuzzing import ReaderFuzzer
@@ -137,9 +138,7 @@ class Pickles(Hostile):
 
 
 def _read_to_the_end(peer):
-    with contextlib.suppress(ConnectionError):
-        while peer.recv(1 << 16):
-            pass
+    read_to_the_end(peer)
     peer.close()
 
 

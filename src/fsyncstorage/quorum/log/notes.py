@@ -80,9 +80,13 @@ def parse_note(raw: bytes) -> Note:
     if not 0 <= len(raw) - _KEPT - _HEALTH.size <= _TROUBLE:
         raise Damaged(f'a note of {len(raw)} bytes')
     time, age, could_lead = _HEALTH.unpack_from(raw, _KEPT)
-    return Note(raw[:IDENTITY], place, Health(
-        time, age, could_lead,
-        raw[_KEPT + _HEALTH.size:].decode('utf-8', 'replace')))
+    if not (0 <= time < math.inf and 0 <= age):
+        raise Damaged(f'a note of the time {time}, and a probe of {age} s')
+    # (It gets into lines of the log.)
+    trouble = ''.join(
+        each if each.isprintable() else ' '
+        for each in raw[_KEPT + _HEALTH.size:].decode('utf-8', 'replace'))
+    return Note(raw[:IDENTITY], place, Health(time, age, could_lead, trouble))
 
 
 def of_nodes(log: Log) -> dict[bytes, bytes]:
