@@ -54,7 +54,7 @@ SECONDS = 5.0, 0.5  # of a sample; and in a quick run
 THREADS = 1, 16, 100
 SMALL, LARGE = SIZES = 300, 100_000
 
-PRIMARY, STANDBY = (name.ljust(16, b'\0') for name in (b'primary', b'standby'))
+PRIMARY = b'primary'.ljust(16, b'\0')
 LIMIT = 512 << 20
 #: Seconds until the standby has all.
 PATIENCE = 30.0
@@ -249,7 +249,7 @@ def _follow(pipe, path, opened):
             synced.append((number, time.perf_counter()))
 
     follower.sync = sync
-    standby = Standby(follower, STANDBY, 10_000)
+    standby = Standby(follower, 10_000)
     standby.start()
     last = pipe.recv()
     deadline = time.monotonic() + PATIENCE
