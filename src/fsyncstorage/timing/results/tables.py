@@ -16,6 +16,7 @@ from .wording import count
 from .wording import duration
 from .wording import listed
 from .wording import number
+from .wording import span
 from .wording import times
 
 NO_VERDICT = 'no verdict'
@@ -27,6 +28,9 @@ KEY = (
     ' different); measure more rounds. us CPU is what one took of the'
     ' processors, clients and server together: noise leaves it alone most. p99'
     ' is of one, a MB is 1,048,576 bytes. --json has all that was measured.\n')
+
+#: More do not fit into a terminal beside the names of contestants.
+MOST_COLUMNS = 4
 
 #: Syncs a commit, or commits a sync, are shown when they are not about one.
 ABOUT_ONE = (0.95, 1.05)
@@ -83,11 +87,22 @@ def show_answers(document, console, question):
 
 def _show_columns(document, console, title, heading, columns, put=None):
     """A column is a heading, the number of a race, and a figure."""
+    for at in range(0, len(columns), MOST_COLUMNS):
+        shown = columns[at:at + MOST_COLUMNS]
+        _show_cells(document, console, title, heading, shown, functools.partial(
+            _cell, document, put=put))
+        _show_cells(
+            document, console, f'{title}: what one took', heading,
+            [each for each in shown if each[-1].endswith('per_second')],
+            functools.partial(_remarks, document))
+
+
+def _show_cells(document, console, title, heading, columns, cell):
+    """A row for each contestant that takes part."""
     table = new_table(heading, *(heading for heading, *_ in columns))
     for contestant in document['contestants']:
-        cells = [_cell(document, race, contestant, figure, put)
-                 for _, race, figure in columns]
-        if any(cells):  # the contestant takes part
+        cells = [cell(race, contestant, figure) for _, race, figure in columns]
+        if any(cells):
             table.add_row(contestant, *cells)
     show_table(console, title, table)
 
@@ -97,7 +112,7 @@ def _settings(document, race):
 
 
 def _cell(document, race, contestant, figure, put):
-    """The median of a figure, its ratio and ranges, and remarks."""
+    """The median of a figure, its ratio and its range."""
     found = documents.result(document, race, contestant, figure)
     if found is None:
         return ''  # interrupted before it was measured
@@ -105,18 +120,14 @@ def _cell(document, race, contestant, figure, put):
     put = put or (duration if figure.endswith('seconds') else number)
     cell = Text()
     cell.append(put(found['median']), 'bold')
-    small = [f'{put(found["min"])}-{put(found["max"])}']
     if ratio:
         cell.append(f'  {verdict(ratio)}', 'cyan' if carried(ratio) else 'dim')
-    if figure.endswith('per_second'):
-        small.extend(_remarks(document, race, contestant, figure))
-    for line in small:
-        cell.append(f'\n{line}', 'dim')
+    cell.append(f'\n{span(put(found["min"]), put(found["max"]))}', 'dim')
     return cell
 
 
 def _remarks(document, race, contestant, figure):
-    """Yields what else is known about a rate."""
+    """What else is known about a rate, in lines."""
     one = figure.removesuffix('per_second')
     settings = _settings(document, race)
 
@@ -125,20 +136,22 @@ def _remarks(document, race, contestant, figure):
         values = documents.values(document, race, contestant, name)
         return of_rounds(values.values()) if values else settings.get(name)
 
+    said = []
     if (used := known(f'{one}cpu_seconds')) is not None:
         ratio = documents.ratio(
             document, race, contestant, f'{one}cpu_seconds')
         compared = (f' {verdict(ratio)}'
                     if ratio and contestant != document['baseline'] else '')
-        yield f'{used * 1e6:,.0f} us CPU{compared}'
+        said.append(f'{used * 1e6:,.0f} us CPU{compared}')
     if speed := known(f'{one}bytes_per_second'):
-        yield f'{number(speed / (1 << 20))} MB/s'
+        said.append(f'{number(speed / (1 << 20))} MB/s')
     if took := known(f'{one}p99_seconds') or known('p99_seconds'):
-        yield f'p99 {duration(took)}'
-    yield from _sharing(settings, known('syncs'), known('transactions'))
+        said.append(f'p99 {duration(took)}')
+    said.extend(_sharing(settings, known('syncs'), known('transactions')))
     for what, noun, plural in COUNTED:
         if found := known(what, max):
-            yield count(found, noun, plural)
+            said.append(count(found, noun, plural))
+    return '\n'.join(said)
 
 
 def _sharing(settings, syncs, transactions):

@@ -19,6 +19,14 @@ def number(value: float) -> str:
     return f'{value:,.0f}' if value >= 99.95 else f'{value:#.3g}'
 
 
+def span(least: str, most: str) -> str:
+    """A range: its unit once, if both have it."""
+    number, _, unit = least.partition(' ')
+    if unit and most.endswith(f' {unit}'):
+        least = number
+    return f'{least}-{most}'
+
+
 def times(ratio: float) -> str:
     return f'{ratio:.2f}x' if ratio >= 0.1 else f'{ratio:#.2g}x'
 
