@@ -89,10 +89,10 @@ def _show_columns(document, console, title, heading, columns, put=None):
     """A column is a heading, the number of a race, and a figure."""
     for at in range(0, len(columns), MOST_COLUMNS):
         shown = columns[at:at + MOST_COLUMNS]
-        _show_cells(document, console, title, heading, shown, functools.partial(
-            _cell, document, put=put))
+        _show_cells(document, console, title, heading, shown,
+                    functools.partial(_cell, document, put=put))
         _show_cells(
-            document, console, f'{title}: what one took', heading,
+            document, console, f'{title}: what it took', heading,
             [each for each in shown if each[-1].endswith('per_second')],
             functools.partial(_remarks, document))
 
