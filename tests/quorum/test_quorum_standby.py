@@ -168,19 +168,21 @@ class Misled(StandbyTest):
         self.engine.own = [*own, raw], place_of(raw)
         self.logged.lead().write(20)
 
-    def test_it_starts_again_and_keeps_nothing_of_that(self):
+    def test_it_ends_and_nothing_of_that_was_kept(self):
+        """Its node begins anew, with what was kept."""
         self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
         standby = self.make()
         self.mislead()
         with mock.patch.object(
-                states, 'save', side_effect=states.save) as save, \
-                self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                states, 'save', side_effect=states.save) as save:
             standby.start()
-            self.has_come_to_the_end(standby)
-            self.assertEqual(self.content(), self.logged.content)
+            self.until_it_ends(standby)
+            self.assertTrue(standby.is_misled)
+            standby.close()
+            self.log = FakeLog(self.engine)
+            standby = self.started()
             self.logged.write(30).write(40)
             self.has_come_to_the_end(standby)
-        self.assertIn('starts again', ''.join(logs.output))
         self.assertEqual(self.content(), self.logged.content)
         self.assertIsNone(standby.ended)
         links = {self.logged.engine.log, *(

@@ -191,7 +191,7 @@ class Follower:
 
     def _keep(self, state: State) -> None:
         if not confirmed(self.log, state):
-            raise Refused(MISLED)
+            raise Refused(MISLED, Why.FORKED)
         states.save(self._file.name, state, self.read, self.identity)
         self.kept = state
         if self.blobs is not None:

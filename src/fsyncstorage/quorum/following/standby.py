@@ -10,10 +10,10 @@ storage can be opened on the file without reading it (`Follower.hand_over`).
   roles.presence.)
 - A log that does not answer is asked again, after pauses of up to a second; so
   is a disk that is full.  `trouble` reports it.
-- If a record is refused after a state that is not kept, one member may have
-  shown what the others do not have: the node starts again (`rejoin`).  A
-  refusal after the kept state, a name that another node has by then, or a sync
-  that fails, ends the thread for good: `ended` says why, and what to do.
+- What is refused ends the thread, and so does a sync that fails: `ended` says
+  why, and what to do.  If that was after a state that is not kept, one member
+  may have shown what the others do not have: the standby `is_misled`, and its
+  node begins anew with what it has kept.
 
 The standby owns the follower, and its log, which `stop` stops.  `stop` may be
 called by any thread, at any time, and again.
@@ -28,7 +28,6 @@ import typing
 from collections.abc import Callable
 from collections.abc import Sequence
 
-import zc.lockfile
 from ZODB.POSException import StorageError
 
 from ..history import record as records
@@ -44,7 +43,6 @@ from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .follower import Follower
-from .rejoin import rejoin
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +90,10 @@ class Standby:
         self.has_caught_up = False
         #: Why it does not advance for now, or None.
         self.trouble: str | None = None
-        #: Why it has ended without `stop`, or None.
+        #: Why it has ended without `stop`, or None; and whether what it has
+        #: kept may be sound all the same.
         self.ended: str | None = None
+        self.is_misled = False
 
     # For others
 
@@ -149,13 +149,13 @@ class Standby:
             while not self._stopping.is_set():
                 self._turn()
         except BaseException as error:  # no caller to raise it to
+            self.is_misled = isinstance(error, Refused) and (
+                self.state != self._follower.kept)
             self.ended = str(error) or repr(error)
-            if isinstance(error, StorageError):
-                logger.critical('%s: the standby has stopped: %s',
-                                self._follower.name, error)
-            else:
-                logger.exception('%s: the standby has stopped',
-                                 self._follower.name)
+            if not self.is_misled:  # else the node says what it does
+                logger.critical(
+                    '%s: the standby has stopped: %s', self._follower.name,
+                    self.ended, exc_info=not isinstance(error, StorageError))
             self._on_end()
 
     def _turn(self) -> None:
@@ -169,12 +169,9 @@ class Standby:
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
         except Refused as error:
-            if error.why is Why.DAMAGED:
-                self._try_again(str(error))
-            elif self.state == self._follower.kept:
+            if error.why is not Why.DAMAGED:
                 raise
-            else:
-                self._start_again(error)
+            self._try_again(str(error))
         else:
             self._heard = time.monotonic()
             if self.trouble is not None:
@@ -193,32 +190,6 @@ class Standby:
                 logger.warning('%s: the standby comes no further for now: %s',
                                self._follower.name, trouble)
             self.trouble = trouble  # it may have changed
-
-    def _start_again(self, error: Refused) -> None:
-        """What was applied, but not kept, may come from one wrong member."""
-        logger.warning('%s: %s. The standby starts again from what it has'
-                       ' kept', self._follower.name, error)
-        self.trouble = 'it starts again from what it has kept'
-        self._stopping.wait(self._pause)
-        before = self._follower
-        before.close()
-        while self._follower is before:
-            try:
-                self._follower = rejoin(
-                    before.name, self._log, self._stopping,
-                    before.packs, before.blob_dir)
-            except Unanswered:
-                raise self._stopped_at_a_start() from error
-            except (OSError, zc.lockfile.LockError) as failure:
-                self._try_again(f'it cannot start again: {failure}')
-                if self._stopping.is_set():
-                    raise self._stopped_at_a_start() from error
-        self._reader = Reader(self._log, self.state)
-
-    def _stopped_at_a_start(self) -> Refused:
-        return Refused(
-            f'{self._follower.name}: this node was stopped while it started'
-            ' again. Start it once more')
 
     def _step(self) -> None:
         now = time.monotonic()

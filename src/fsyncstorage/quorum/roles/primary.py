@@ -13,9 +13,9 @@ A second thread logs the trouble of other nodes, and steps down when it is
 asked to (stepdown).  Each minute it finds out which member leads the log, so
 that appends take the shortest way.
 
-*It retreats*, for good, when the lease is lost, when its writer is fenced,
-when writing has stopped because of the disk, and when the disk hangs or is
-full (probing) and another node could lead (presence).  The order is: nothing
+*It retreats*, for good, when the lease is lost, also because the disk hangs or
+is full and another node could lead (holding), when its writer is fenced, and
+when writing has stopped because of the disk.  The order is: nothing
 more is written; the host closes its port, and the connections of all clients;
 the lease is given back; the host closes the storage, and begins anew as a node
 that follows.  Until the lease is given back, nothing waits for a disk, nor for
@@ -105,6 +105,7 @@ class Primary(Replicator):
         logger.info('%s: this node leads, in epoch %d', self._node,
                     self._writer.state.epoch)
         self._storage = storage
+        self._holding.serves = True
         self._looking.start()
         self._asking.start()
 
@@ -137,10 +138,7 @@ class Primary(Replicator):
             return self._holding.lost, True
         if self._writer.fenced is not None:
             return f'its log takes nothing more ({self._writer.fenced})', True
-        if self._storage.has_stopped:
-            return _DISK, False
-        gives_way = self._presence.why_it_should_give_way
-        return None if gives_way is None else (gives_way, True)
+        return (_DISK, False) if self._storage.has_stopped else None
 
     def _be_silent(self, silent: bool) -> None:
         assert self._storage is not None
