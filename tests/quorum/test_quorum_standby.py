@@ -2,6 +2,7 @@
 node that has the lease becomes the one that writes (I16).
 """
 
+import os
 import threading
 from unittest import mock
 
@@ -14,12 +15,14 @@ from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.roles.takeover import lead
+from fsyncstorage.scrub import scrubbing
 
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
 from .fakelog import FakeLog
 from .fakelog import Fault
+from .logged import IN_PROCESS
 from .logged import NODE
 from .logged import FollowTest
 from .logged import Logged
@@ -114,6 +117,41 @@ class Trouble(StandbyTest):
         disk.before_write = lambda data, position: None
         self.has_come_to_the_end(standby)
         self.assertEqual(self.content(), self.logged.content)
+
+
+    def test_its_file_is_removed_or_replaced(self):
+        """What the log has would come into a file that no start finds."""
+        standby = self.started()
+        for content in None, b'another':
+            with self.subTest(content):
+                os.rename(self.path(), self.path('away'))
+                if content is not None:
+                    self.replace(content)
+                until(lambda: standby.trouble, 'it says so')
+                self.assertIn('was removed, or another', standby.trouble)
+                self.logged.write(10)
+                os.rename(self.path('away'), self.path())
+                self.has_come_to_the_end(standby)
+                until(lambda: standby.trouble is None, 'it is over')
+
+    def test_the_scrub_finds_damage(self):
+        """Its node says so, and the others do not rely on it."""
+        self.logged.write(100)
+        self.begin()
+        with open(self.path(), 'r+b') as file:
+            file.seek(-60, os.SEEK_END)
+            byte = file.read(1)
+        self.patch(scrubbing, LOOK_AGAIN_AFTER=0.01)
+        packs = IN_PROCESS._replace(scrub_rate=1 << 30)
+        standby = Standby(self.rejoin_by(self.log, packs), 1 << 30)
+        self.addCleanup(standby.close)
+        with open(self.path(), 'r+b') as file:
+            file.seek(-60, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            standby.start()
+            until(lambda: standby.damage, 'it says so')
+        self.assertIn('1 damaged transaction', standby.damage)
 
 
 class Ends(StandbyTest):

@@ -37,6 +37,7 @@ from ..history.record import Place
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.members import confirmed
+from ..log.reading import ANEW
 from ..log.reading import BROKEN
 from ..log.reading import Refused
 from . import repacking
@@ -166,6 +167,24 @@ class Follower:
         self._file.close()
         self._file = made.file
         self._indexing.replaced(made.file, made.index, state.end)
+
+    def check_its_name(self) -> None:
+        """Raise OSError if the file has lost its name: the next start would
+        not find what comes into it."""
+        try:
+            is_ours = os.path.samestat(
+                os.stat(self.name), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise OSError(
+                f'{self.name} was removed, or another file is in its place.'
+                f' Put the file back; or {ANEW}')
+
+    def reopened(self) -> datafile.DataFile:
+        """The file, opened once more, for reading only."""
+        self.check_its_name()
+        return datafile.open_existing(self.name, read_only=True)
 
     def sync(self) -> None:
         """Make all whole batches durable.  A DiskError is final (I7)."""

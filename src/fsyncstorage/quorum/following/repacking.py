@@ -49,11 +49,13 @@ PAUSES = 10
 
 
 class Options(typing.NamedTuple):
-    """How a node packs: `pack-process`, `pack-rate` and `pack-keep-old`."""
+    """How a node packs and scrubs: `pack-process`, `pack-rate`,
+    `pack-keep-old` and `scrub-rate`."""
 
     own_process: bool = True
     rate: int | None = None
     keep_old: bool = True
+    scrub_rate: int | None = None
 
 
 USUAL = Options()

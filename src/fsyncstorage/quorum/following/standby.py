@@ -8,8 +8,9 @@ storage can be opened on the file without reading it (`Follower.hand_over`).
 - It syncs after each answer, and saves up to a second later; a change of the
   epoch or of the generation at once.  (Its place is noted in the log by
   roles.presence.)
-- A log that does not answer is asked again, after pauses of up to a second; so
-  is a disk that is full.  `trouble` reports it.
+- It tries again, after pauses of up to a second, while the log does not
+  answer, the disk is full, or the file has lost its name.  `trouble` reports
+  it.
 - What is refused ends the thread, and so does a sync that fails: `ended` says
   why, and what to do.  If that was after a state that is not kept, one member
   may have shown what the others do not have: the standby `is_misled`, and its
@@ -30,11 +31,14 @@ from collections.abc import Sequence
 
 from ZODB.POSException import StorageError
 
+from ...scrub.scrubbing import File
+from ...scrub.scrubbing import Scrub
 from ..history import record as records
 from ..history.fold import Apply
 from ..history.fold import State
 from ..history.fold import Why
 from ..history.record import Data
+from ..history.record import PackSwap
 from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
@@ -86,6 +90,10 @@ class Standby:
         #: The last wait has ended early: there should be a record.
         self._is_notified = False
         self._pause = FIRST_PAUSE
+        rate = follower.packs.scrub_rate
+        self._scrub = None if rate is None else Scrub(File(
+            follower.name, follower.reopened, lambda: follower.kept.end,
+            self._stopping.is_set), rate)
         #: It was at the end of the log, once since it began.
         self.has_caught_up = False
         #: Why it does not advance for now, or None.
@@ -99,13 +107,27 @@ class Standby:
 
     def start(self) -> None:
         self._thread.start()
+        if self._scrub is not None:
+            self._scrub.start()
 
     def stop(self) -> None:
         """Return when the thread has ended."""
         self._stopping.set()
+        if self._scrub is not None:
+            self._scrub.end()
         self._log.stop()
         if self._thread.ident not in (None, threading.get_ident()):
             self._thread.join()
+        if self._scrub is not None:
+            self._scrub.close()
+
+    @property
+    def damage(self) -> str | None:
+        """What the scrub has found in the file."""
+        damaged = 0 if self._scrub is None else (
+            self._scrub.stats()['damaged'])
+        return (f'its file has {damaged} damaged transactions: see its log'
+                if damaged else None)
 
     @property
     def state(self) -> State:
@@ -192,6 +214,7 @@ class Standby:
             self.trouble = trouble  # it may have changed
 
     def _step(self) -> None:
+        self._follower.check_its_name()
         now = time.monotonic()
         given = self._read(now)
         if given:
@@ -218,6 +241,9 @@ class Standby:
         self._has_come_to(last, max(self._head, last.place.sequence))
         for applied in given:
             follower.apply(applied)
+            if self._scrub is not None and isinstance(
+                    applied.record.body, PackSwap):
+                self._scrub.begin_anew()
         follower.sync()
         if _era(follower.synced) != _era(follower.kept):
             self._save_due = 0.0

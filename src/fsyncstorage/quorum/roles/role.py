@@ -196,7 +196,7 @@ class Node:
         standby = self._standby
         if self.role == STANDBY and standby is not None and (
                 standby.has_caught_up):
-            return (standby.trouble or self._holding.trouble
+            return (standby.trouble or standby.damage or self._holding.trouble
                     or self._presence.disk_trouble)
         return self.trouble
 
@@ -208,7 +208,8 @@ class Node:
         standby = self._standby
         could_lead = self._could_lead and self.why_not_following is None
         return self._place(), could_lead, (
-            self._why_anew or (standby and standby.trouble) or '')
+            self._why_anew or (
+                standby and (standby.trouble or standby.damage)) or '')
 
     @property
     def trouble(self) -> str:
