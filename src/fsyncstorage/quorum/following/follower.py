@@ -102,6 +102,11 @@ class Follower:
     def blob_dir(self) -> str | None:
         return None if self.blobs is None else self.blobs.blob_dir
 
+    @property
+    def pack_said(self) -> tuple[int, bytes]:
+        """What the note says of its pack."""
+        return self._repacking.said
+
     def apply(self, applied: Apply) -> None:
         """After OSError, Unanswered, or a Refused for damage, the record is
         not applied, and the call may be repeated."""

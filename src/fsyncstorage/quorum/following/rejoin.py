@@ -121,7 +121,8 @@ def _rejoined(path: str, log: Log, stopping: threading.Event,
             unfinished.remove_what_is_left(path)
         if blobs is not None:
             packedblobs.take_up(repacking.BlobDirectory(
-                blobs.blob_dir, blobs.helper, packs.keep_old), path)
+                blobs.blob_dir, blobs.helper, packs.keep_old), path,
+                links=False)
         follower = Follower(
             lock_file, file, kept, indexing, log, stopping, packs, blobs)
         stack.callback(follower.close)

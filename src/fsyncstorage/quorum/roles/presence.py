@@ -67,15 +67,18 @@ class Presence:
 
     def __init__(self, log: Log, lease: float, patience: float,
                  probing: Probing,
-                 said: Callable[[], tuple[Place, bool, str]]) -> None:
+                 said: Callable[[], tuple[Place, bool, str]],
+                 of_pack: Callable[[], tuple[int, bytes]] = lambda: (0, b'')
+                 ) -> None:
         """`patience`: the seconds for which a disk may be silent.  `said()`:
         the place that this node has kept, whether it could lead, and its
-        trouble."""
+        trouble; `of_pack()`: pulse and part of its pack (log.notes)."""
         self._log = log
         self._lease = lease
         self._patience = patience
         self.probing = probing
         self._said = said
+        self._of_pack = of_pack
         self._author: Author | None = None
         self._others: dict[bytes, Heard] = {}
         #: All that was read last: also what is not about nodes.
@@ -148,6 +151,11 @@ class Presence:
                     if each.is_new and not self._is_silent(each, now)),
                    default=-1)
 
+    @property
+    def heard(self) -> Mapping[bytes, Heard]:
+        """The last note of each other node."""
+        return self._others
+
     def stats(self) -> dict[str, dict[str, object]]:
         """Of each other node: when it was heard of, how far it is behind, and
         its trouble."""
@@ -196,7 +204,7 @@ class Presence:
             time.time(), self.probing.age,
             could_lead and self.probing.room >= ROOM,
             trouble or self.disk_trouble or self.probing.trouble
-            or self._full or self._slow or '')
+            or self._full or self._slow or '', *self._of_pack())
         try:
             with contextlib.suppress(Unanswered):
                 self.notes = self._author.claim(self._log, place, health)

@@ -38,6 +38,7 @@ import logging
 import threading
 import time
 import typing
+from collections.abc import Callable
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
@@ -48,6 +49,7 @@ from ..leading.replicator import Replicator
 from ..leading.writer import Writer
 from ..log.interface import Log
 from ..log.interface import Unanswered
+from . import packs
 from .holding import Holding
 from .presence import Presence
 from .stepdown import Requests
@@ -176,6 +178,14 @@ class Primary(Replicator):
         else:
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
+
+    # A pack
+
+    def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
+        for _ in packs.waiting(lambda: self._presence.heard, part):
+            look()
+            self._refuse_when_stopped()
+            self._stopped.wait(LOOK_EVERY)
 
     # The retreat
 

@@ -141,7 +141,7 @@ class Node:
             lambda: self._presence.why_it_should_give_way)
         self._presence = Presence(
             self._holding.log, setup.lease, setup.patience, probing,
-            self._said)
+            self._said, self._of_pack)
         self._standby: Standby | None = None
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'role of {setup.node}')
@@ -210,6 +210,10 @@ class Node:
         return self._place(), could_lead, (
             self._why_anew or (
                 standby and (standby.trouble or standby.damage)) or '')
+
+    def _of_pack(self) -> tuple[int, bytes]:
+        standby = self._standby
+        return (0, b'') if standby is None else standby.follower.pack_said
 
     @property
     def trouble(self) -> str:
