@@ -10,6 +10,7 @@ import time
 import unittest
 from unittest import mock
 
+from fsyncstorage.quorum.etcd import member
 from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.checks import check
 from fsyncstorage.quorum.etcd.checks import survey
@@ -482,6 +483,23 @@ class Tls(TlsCase):
                 log.holder()
             replace(*ours)
             patiently(log.holder)
+
+    @mock.patch.object(member, 'LOOK_EVERY', 0.0)
+    def test_certificates_that_change(self):
+        """Before the old ones are over, and while nothing is refused; not in
+        the moment in which only one of two files is new."""
+        files = self.files
+        names = cert, key = [
+            os.path.join(files.directory, name) for name in 'de']
+        for name, other in zip(names, (files.cert, files.key)):
+            shutil.copy(other, name)
+        log = self.another(cert=cert, key=key)
+        log.holder()
+        shutil.copy(files.other_cert, cert)
+        log.holder()
+        shutil.copy(files.other_key, key)
+        with self.assertRaisesRegex(Unanswered, 'refuses our certificate'):
+            log.holder()
 
     def test_a_name_that_is_not_in_it(self):
         with self.assertRaises(Refused) as raised:
