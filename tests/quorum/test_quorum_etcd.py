@@ -528,6 +528,7 @@ class TlsAndUsers(AsUser, TlsCase):
             user=None, password=None, cert=self.files.user_cert,
             key=self.files.user_key)
         check(log)
+        log.create(LOG)
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
         log.wait(1, 0.1)
