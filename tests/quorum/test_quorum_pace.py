@@ -1,9 +1,12 @@
-"""Blobs are staged slowly while a member that answers is behind."""
+"""Blobs are staged slowly while a member that answers is behind, and for half
+a minute afterwards.
+"""
 
 from unittest import mock
 
 from fsyncstorage.quorum.etcd import messages
 from fsyncstorage.quorum.etcd import pace
+from fsyncstorage.quorum.etcd.pace import AFTERWARDS
 from fsyncstorage.quorum.etcd.pace import MOST_BEHIND
 from fsyncstorage.quorum.etcd.pace import RATE
 from fsyncstorage.quorum.etcd.pace import Pace
@@ -55,7 +58,8 @@ class Staged(TestCase):
         self.members[1].applied -= 1
         self.assertEqual(self.pauses(), (1 << 20) / RATE)
         self.members[1].applied = 1000
-        self.assertEqual(self.pauses(), 0)
+        self.assertTrue(self.pauses(AFTERWARDS - 0.1))
+        self.assertEqual(self.pauses(0.2), 0)
 
     def test_one_that_is_away(self):
         """Nobody knows when it is back."""
