@@ -7,6 +7,7 @@ import threading
 from unittest import mock
 
 from fsyncstorage.errors import DiskError
+from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import standby as module
 from fsyncstorage.quorum.following.standby import Lag
@@ -17,6 +18,7 @@ from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.roles.takeover import lead
 from fsyncstorage.scrub import scrubbing
 
+from ..pack.phases import held_up
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
@@ -152,6 +154,23 @@ class Trouble(StandbyTest):
             standby.start()
             until(lambda: standby.damage, 'it says so')
         self.assertIn('1 damaged transaction', standby.damage)
+
+
+    def test_the_log_has_replaced_its_file_and_its_pack_is_late(self):
+        """It cannot take over before that is ready."""
+        self.logged.objects = 5
+        self.logged.write(*range(10, 60))
+        with held_up(progress.COPY) as is_held_up:
+            standby = self.started()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            self.assertIsNone(standby.why_not_ready)
+            self.logged.swap()
+            until(lambda: standby.why_not_ready, 'it says so')
+            self.assertIn('cannot take over', standby.why_not_ready)
+        self.has_come_to_the_end(standby)
+        self.assertIsNone(standby.why_not_ready)
+        self.assertEqual(self.content(), self.logged.content)
 
 
 class Ends(StandbyTest):

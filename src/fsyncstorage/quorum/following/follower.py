@@ -77,9 +77,6 @@ class Follower:
         #: Ends waits for a pack; the owner of the follower may replace it.
         self.stopping = stopping
         self.packs = packs
-        #: It is replacing its file by a packed one, which may take as long as
-        #: a pack.
-        self.is_replacing = False
         #: The state after the last record.
         self.state = state
         #: The states after the last whole batch, after the last one that is
@@ -101,6 +98,11 @@ class Follower:
     @property
     def blob_dir(self) -> str | None:
         return None if self.blobs is None else self.blobs.blob_dir
+
+    @property
+    def waits_for_its_pack(self) -> bool:
+        """The log has replaced its file, and its own is not ready."""
+        return self._repacking.is_late
 
     @property
     def pack_said(self) -> tuple[int, bytes]:
@@ -131,11 +133,7 @@ class Follower:
                 self.blobs.give_up()
             self._file.truncate(state.end)
         elif isinstance(body, PackSwap):
-            self.is_replacing = True
-            try:
-                self._swap(state, Becoming(body.size, body.checksum))
-            finally:
-                self.is_replacing = False
+            self._swap(state, Becoming(body.size, body.checksum))
             self.synced = state
         if state.incomplete is None:
             self.whole = state

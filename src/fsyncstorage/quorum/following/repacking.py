@@ -102,6 +102,8 @@ class Repacking:
         #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
         self._pack: OwnPack | None = None
+        #: The swap waits for this pack.
+        self.is_late = False
         #: The error of the disk because of which the file could not be packed
         #: again, and when to retry.
         self._failed: OSError | None = None
@@ -171,6 +173,7 @@ class Repacking:
         if pack is None:
             raise NotMade('this node has not packed it')
         while not pack.wait(LOOK_EVERY):
+            self.is_late = True
             if self._is_stopped():
                 pack.watch.cancel()
         if self._is_stopped():
@@ -193,10 +196,12 @@ class Repacking:
         made.file.name = self._path
         self._pack.is_over(made)
         self._pack = self._wanted = None
+        self.is_late = False
 
     def close(self) -> None:
         """End the pack that is under way, if there is one."""
         pack, self._pack, self._wanted = self._pack, None, None
+        self.is_late = False
         if pack is not None:
             pack.close()
 

@@ -141,9 +141,12 @@ class Standby:
                    max(0, self._head_end - synced.end))
 
     @property
-    def is_replacing(self) -> bool:
-        """It may take long until it gets to the end of the log."""
-        return self._follower.is_replacing
+    def why_not_ready(self) -> str | None:
+        """Why it cannot take over, or should not."""
+        if self._follower.waits_for_its_pack:
+            return ('the log has replaced its file by a packed one, and its'
+                    ' own pack is not ready: it cannot take over')
+        return self.trouble or self.damage
 
     @property
     def seconds_without_contact(self) -> float:

@@ -185,10 +185,11 @@ class Node:
 
     @property
     def _could_lead(self) -> bool:
-        """(A node that replaces its file may need as long as a pack.)"""
+        """(A node whose pack is late may need as long as that.)"""
         standby = self._standby
         return (self.role == STANDBY and standby is not None
-                and standby.trouble is None and not standby.is_replacing)
+                and standby.trouble is None
+                and not standby.follower.waits_for_its_pack)
 
     @property
     def why_not_following(self) -> str | None:
@@ -196,7 +197,7 @@ class Node:
         standby = self._standby
         if self.role == STANDBY and standby is not None and (
                 standby.has_caught_up):
-            return (standby.trouble or standby.damage or self._holding.trouble
+            return (standby.why_not_ready or self._holding.trouble
                     or self._presence.disk_trouble)
         return self.trouble
 
@@ -208,8 +209,7 @@ class Node:
         standby = self._standby
         could_lead = self._could_lead and self.why_not_following is None
         return self._place(), could_lead, (
-            self._why_anew or (
-                standby and (standby.trouble or standby.damage)) or '')
+            self._why_anew or (standby and standby.why_not_ready) or '')
 
     def _of_pack(self) -> tuple[int, bytes]:
         standby = self._standby
@@ -223,7 +223,8 @@ class Node:
         else:
             lag = standby.lag
             words = [f'this node is a standby, {lag.records} records and'
-                     f' {lag.bytes} bytes behind the log', standby.trouble]
+                     f' {lag.bytes} bytes behind the log',
+                     standby.why_not_ready]
         if self._holding.trouble is not None:
             words.append(f'no answer about the lease: {self._holding.trouble}')
         words.append(self._presence.disk_trouble)
