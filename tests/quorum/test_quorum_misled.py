@@ -3,6 +3,8 @@ one, and a standby that has followed it begins anew; and its old notes do not
 make a dead node look alive.
 """
 
+import threading
+
 from fsyncstorage.quorum.following import follower
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import place_of
@@ -52,7 +54,10 @@ class AStandby(RolesTest):
     def test_it_gets_the_lease_when_it_has_to_begin_anew(self):
         """It gives it back, begins anew, and leads with what a majority has.
         """
+        asked = threading.Event()
+
         def confirmed(log, state):
+            asked.set()
             follower.confirmed = members.confirmed
             until(lambda: (self.engine.holder() or b'').startswith(b'b '),
                   'it has the lease')
@@ -62,6 +67,7 @@ class AStandby(RolesTest):
         self.patch(follower, confirmed=confirmed)
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             tid = commit(self.a.storage, {1: b'x'})
+            until(asked.is_set, 'it keeps that')
             self.a.close()
             self.assertEqual(self.b.leads().load(oid(1)), (b'x', tid))
         self.assertIn('begins anew', ''.join(logs.output))

@@ -269,6 +269,7 @@ class Node:
                 log.close()
                 follower = self._begin_anew(error)
                 log = follower.log
+                stack.callback(log.close)
             stack.callback(follower.close)
             author = self._author = Author(
                 node_name(self._setup.node), follower.identity)
