@@ -102,7 +102,8 @@ class FsyncStorage(BaseConfig):
                     replica=primary, opened=opened), show,
                 repacking.Options(
                     config.pack_process, policies.pack_rate(config.pack_rate),
-                    config.pack_keep_old),
+                    config.pack_keep_old,
+                    config.scrub_rate),
                 config.blob_dir)
             if showing is not None:
                 showing.has_opened(opened)

@@ -81,6 +81,9 @@ class Hooks:
         self.begin = Begin(self.storage.getSize(), stop, collects_garbage)
         return self.begin.end
 
+    def ready(self, part, look):
+        self.part = part
+
     def swaps(self, becoming):
         self.calls.append('swaps')
         self.becoming = becoming

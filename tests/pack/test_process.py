@@ -426,7 +426,8 @@ class Failures(ProcessTestCase):
 
     def test_what_it_reports_is_checked(self):
         storage = self.packable()
-        done = {'copied_to': storage.getSize(), 'written_to': 0, 'blocks': ''}
+        done = {'copied_to': storage.getSize(), 'written_to': 0, 'blocks': '',
+                'part': ''}
         for report in (
                 'no JSON', '[]', '7', '{}', '{"tell": [1, 2, 3]}',
                 '{"ask": "time"}', '{"missing": "00"}',

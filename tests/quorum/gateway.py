@@ -36,7 +36,7 @@ DEFRAGMENT = '/etcdserverpb.Maintenance/Defragment'
 MEMBER_LIST = '/etcdserverpb.Cluster/MemberList'
 
 #: Of a comparison; of what becomes of an alarm.
-CREATE, DEACTIVATE = 1, 2
+GREATER, CREATE, DEACTIVATE = 1, 1, 2
 
 #: Of gRPC, by their numbers.
 CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -73,7 +73,7 @@ class Store:
     def holds(self, compare):
         keys = self.span(compare)
         if compare.target == CREATE:
-            return not keys
+            return bool(keys) is (compare.result == GREATER)
         return bool(keys) and self.values[keys[0]] == compare.value
 
     def txn(self, request):

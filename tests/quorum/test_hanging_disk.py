@@ -6,6 +6,7 @@ probes, too.  The two nodes are on two file systems.
 """
 
 import errno
+import itertools
 import logging
 import os
 import threading
@@ -14,6 +15,7 @@ from fsyncstorage import datafile
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.roles import probing
+from fsyncstorage.quorum.roles import role
 from fsyncstorage.quorum.roles.probing import Probing
 from fsyncstorage.quorum.roles.probing import writes_completed
 
@@ -96,6 +98,36 @@ class TwoNodes(RolesTest):
               ' anew')
         # What it had brought into the log before is kept by the next one.
         self.assertEqual(self.b.storage.load(oid(1))[0], b'x')
+
+    def test_one_that_takes_over(self):
+        """It has the lease, and does not come to lead."""
+        self.both()
+        lead = role.lead
+
+        def hangs(follower, *args):
+            if follower.name == self.b.path:
+                self.hang(self.b)
+                self.disk.goes_on.wait()
+            return lead(follower, *args)
+
+        self.patch(role, lead=hangs)
+        self.a.close()
+        until(lambda: self.disk.hang, 'the other one takes over')
+        self.a.open()
+        self.a.leads()
+        self.disk.goes_on.set()
+        self.b.follows()
+
+    def test_other_programs_write_there(self):
+        """The disk may be slow: nothing changes hands, but it is said."""
+        self.both()
+        completed = itertools.count()
+        self.patch(probing, writes_completed=lambda device: next(completed))
+        self.hang(self.a)
+        name = node_name('a')
+        until(lambda: 'no probe' in parse_note(
+            self.engine.kept[name]).health.trouble, 'it says so')
+        self.assertEqual(self.a.host.done, [])
 
     def test_both_hang(self):
         """One storage is behind both: nothing changes hands."""

@@ -39,6 +39,7 @@ class PresenceTest(TestCase):
         super().setUp()
         self.engine = Engine(LOG)
         self.now = 0.0
+        self.noted = 0
         self.said = place(5), True, ''
         self.presence = Presence(
             FakeLog(self.engine), LEASE, LEASE, Probing([], [], 1.0),
@@ -57,6 +58,9 @@ class PresenceTest(TestCase):
         self.presence._turn()
 
     def note(self, sequence=5, health=WELL):
+        """A later one each time."""
+        self.noted += 1
+        health = health._replace(time=health.time + self.noted)
         self.engine.note(B, Note(OTHER, place(sequence), health).packed())
 
     def others(self):
@@ -134,13 +138,28 @@ class Hears(PresenceTest):
         self.note()
         self.turn()
         self.assertFalse(self.presence.another_could_lead)
-        self.note(health=WELL._replace(time=2e9))
+        self.note()
         self.turn()
         self.assertTrue(self.presence.another_could_lead)
         self.now += 0.4 * LEASE - 0.6
         self.assertTrue(self.presence.another_could_lead)
         self.now += 0.2
         self.assertFalse(self.presence.another_could_lead)
+
+    def test_old_notes_of_a_wrong_member(self):
+        """They come in turns with the last one, and are not new."""
+        self.note(4)
+        old = self.engine.kept[B]
+        self.turn()
+        self.note(5)
+        last = self.engine.kept[B]
+        self.turn()
+        for _ in range(20):
+            for self.engine.kept[B] in old, last:
+                self.turn(0.1 * LEASE)
+        self.assertFalse(self.presence.another_could_lead)
+        self.assertIn('does it run?', self.others()['trouble'])
+        self.assertEqual(self.presence.latest_kept, -1)
 
     def test_one_that_could_not(self):
         self.note()

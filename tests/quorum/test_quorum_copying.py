@@ -20,6 +20,7 @@ from fsyncstorage.quorum.beginning.bootstrap import begin
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import Note
@@ -62,12 +63,6 @@ class Case(RolesTest):
 
     def copied(self, **options):
         return copied(self.a.path, self.c.path, self.log, C, **options)
-
-    def before_it_is_noted(self, do):
-        """A context: `do` is done just then."""
-        note = self.log.note
-        return mock.patch.object(
-            self.log, 'note', lambda *args: (do(), note(*args)))
 
     def refused(self, words):
         before = sorted(os.listdir(os.path.dirname(self.c.path)))
@@ -128,15 +123,37 @@ class UnderLoad(Case):
         self.assertGreater(counts[0], 3)
         self.check_that_the_copy_leads()
 
-    def test_it_is_noted_before_anything_is_copied(self):
-        """Else the log might be trimmed past it meanwhile."""
-        found = []
-        with self.before_it_is_noted(lambda: found.append(
-                os.path.exists(self.c.path + '.copied'))):
-            kept = self.copied()
-        self.assertEqual(found, [False])
+    def test_the_log_does_not_wait_while_it_copies(self):
+        """The note comes at the end, with what was committed meanwhile."""
+        storage = self.leading()
+        noted, during = [], []
+
+        def commits(*told):
+            noted.append(C in self.engine.kept)
+            if len(during) < 3:
+                during.append(commit(storage, {len(during): b'x'}))
+                until(lambda: states.load(self.a.path).tie.tid == during[-1],
+                      'it is kept')
+
+        kept = self.copied(tell=commits)
+        self.assertEqual({*noted}, {False})
+        self.assertGreaterEqual(kept.tie.tid, during[0])
         self.assertEqual(parse_note(self.engine.kept[C]),
                          Note(kept.node, kept.state.place))
+        self.check_that_the_copy_leads()
+
+    def test_the_log_is_trimmed_past_it_meanwhile(self):
+        """That is found when it is noted."""
+        storage, note = self.leading(), self.log.note
+
+        def late(*args):
+            for number in range(1, 4):
+                commit(storage, {number: b'x'})
+            storage.replica.say(Trim(self.engine.head.sequence))
+            note(*args)
+
+        with mock.patch.object(self.log, 'note', late):
+            self.refused('is too old')
 
 
 class Packed(Case):

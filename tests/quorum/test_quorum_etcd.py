@@ -10,6 +10,7 @@ import time
 import unittest
 from unittest import mock
 
+from fsyncstorage.quorum.etcd import member
 from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.checks import check
 from fsyncstorage.quorum.etcd.checks import survey
@@ -483,6 +484,23 @@ class Tls(TlsCase):
             replace(*ours)
             patiently(log.holder)
 
+    @mock.patch.object(member, 'LOOK_EVERY', 0.0)
+    def test_certificates_that_change(self):
+        """Before the old ones are over, and while nothing is refused; not in
+        the moment in which only one of two files is new."""
+        files = self.files
+        names = cert, key = [
+            os.path.join(files.directory, name) for name in 'de']
+        for name, other in zip(names, (files.cert, files.key)):
+            shutil.copy(other, name)
+        log = self.another(cert=cert, key=key)
+        log.holder()
+        shutil.copy(files.other_cert, cert)
+        log.holder()
+        shutil.copy(files.other_key, key)
+        with self.assertRaisesRegex(Unanswered, 'refuses our certificate'):
+            log.holder()
+
     def test_a_name_that_is_not_in_it(self):
         with self.assertRaises(Refused) as raised:
             check(self.another([
@@ -510,6 +528,7 @@ class TlsAndUsers(AsUser, TlsCase):
             user=None, password=None, cert=self.files.user_cert,
             key=self.files.user_key)
         check(log)
+        log.create(LOG)
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
         log.wait(1, 0.1)

@@ -142,8 +142,8 @@ class OneIsDamaged(EtcdCase):
                     self.unanswered('staged', A, 0, gateway.number)
 
     def test_one_that_was_begun_anew(self):
-        """As a cluster of its own, by mistake: it takes whatever it is given,
-        and nobody else has that."""
+        """As a cluster of its own, by mistake: it has no log, and so gets
+        nothing, and nobody else lacks that."""
         for number in range(self.log.members):
             self.log.ends(number)  # so it is known which cluster is ours
         for gateway in self.gateways.members:
@@ -158,7 +158,7 @@ class OneIsDamaged(EtcdCase):
                     call(*args)
             self.assertIn(gateway.address, said.output[0])
             self.assertIn('another cluster', said.output[0])
-            self.assertTrue(gateway.store.values)
+            self.assertEqual(gateway.store.values, {})
             self.unanswered('notes', gateway.number)
             self.append(b'more')
             gateway.store, gateway.cluster = self.store, gateway.cluster - 1

@@ -81,7 +81,8 @@ class Bytes(unittest.TestCase):
                 messages.STATUS, 2,
                 '1206332e362e31361880a0012083d4e9a19d98faccf401280a3002380a48'
                 '8080015a05332e362e3060808080086a00')),
-            (MEMBER, CLUSTER, '3.6.16', MEMBER, False, 20480, 16384, 16 << 20))
+            (MEMBER, CLUSTER, '3.6.16', MEMBER, False, 20480, 16384, 16 << 20,
+             10))
 
     def test_an_alarm(self):
         answer = self.received(

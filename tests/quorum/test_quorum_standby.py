@@ -2,10 +2,12 @@
 node that has the lease becomes the one that writes (I16).
 """
 
+import os
 import threading
 from unittest import mock
 
 from fsyncstorage.errors import DiskError
+from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import standby as module
 from fsyncstorage.quorum.following.standby import Lag
@@ -14,12 +16,15 @@ from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.roles.takeover import lead
+from fsyncstorage.scrub import scrubbing
 
+from ..pack.phases import held_up
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
 from .fakelog import FakeLog
 from .fakelog import Fault
+from .logged import IN_PROCESS
 from .logged import NODE
 from .logged import FollowTest
 from .logged import Logged
@@ -116,6 +121,58 @@ class Trouble(StandbyTest):
         self.assertEqual(self.content(), self.logged.content)
 
 
+    def test_its_file_is_removed_or_replaced(self):
+        """What the log has would come into a file that no start finds."""
+        standby = self.started()
+        for content in None, b'another':
+            with self.subTest(content):
+                os.rename(self.path(), self.path('away'))
+                if content is not None:
+                    self.replace(content)
+                until(lambda: standby.trouble, 'it says so')
+                self.assertIn('was removed, or another', standby.trouble)
+                self.logged.write(10)
+                os.rename(self.path('away'), self.path())
+                self.has_come_to_the_end(standby)
+                until(lambda: standby.trouble is None, 'it is over')
+
+    def test_the_scrub_finds_damage(self):
+        """Its node says so, and the others do not rely on it."""
+        self.logged.write(100)
+        self.begin()
+        with open(self.path(), 'r+b') as file:
+            file.seek(-60, os.SEEK_END)
+            byte = file.read(1)
+        self.patch(scrubbing, LOOK_AGAIN_AFTER=0.01)
+        packs = IN_PROCESS._replace(scrub_rate=1 << 30)
+        standby = Standby(self.rejoin_by(self.log, packs), 1 << 30)
+        self.addCleanup(standby.close)
+        with open(self.path(), 'r+b') as file:
+            file.seek(-60, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            standby.start()
+            until(lambda: standby.damage, 'it says so')
+        self.assertIn('1 damaged transaction', standby.damage)
+
+
+    def test_the_log_has_replaced_its_file_and_its_pack_is_late(self):
+        """It cannot take over before that is ready."""
+        self.logged.objects = 5
+        self.logged.write(*range(10, 60))
+        with held_up(progress.COPY) as is_held_up:
+            standby = self.started()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            self.assertIsNone(standby.why_not_ready)
+            self.logged.swap()
+            until(lambda: standby.why_not_ready, 'it says so')
+            self.assertIn('cannot take over', standby.why_not_ready)
+        self.has_come_to_the_end(standby)
+        self.assertIsNone(standby.why_not_ready)
+        self.assertEqual(self.content(), self.logged.content)
+
+
 class Ends(StandbyTest):
 
     def test_what_was_lost_is_noticed_though_nothing_comes(self):
@@ -168,19 +225,21 @@ class Misled(StandbyTest):
         self.engine.own = [*own, raw], place_of(raw)
         self.logged.lead().write(20)
 
-    def test_it_starts_again_and_keeps_nothing_of_that(self):
+    def test_it_ends_and_nothing_of_that_was_kept(self):
+        """Its node begins anew, with what was kept."""
         self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
         standby = self.make()
         self.mislead()
         with mock.patch.object(
-                states, 'save', side_effect=states.save) as save, \
-                self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                states, 'save', side_effect=states.save) as save:
             standby.start()
-            self.has_come_to_the_end(standby)
-            self.assertEqual(self.content(), self.logged.content)
+            self.until_it_ends(standby)
+            self.assertTrue(standby.is_misled)
+            standby.close()
+            self.log = FakeLog(self.engine)
+            standby = self.started()
             self.logged.write(30).write(40)
             self.has_come_to_the_end(standby)
-        self.assertIn('starts again', ''.join(logs.output))
         self.assertEqual(self.content(), self.logged.content)
         self.assertIsNone(standby.ended)
         links = {self.logged.engine.log, *(

@@ -4,6 +4,7 @@
 calls each of them once:
 
     begins  the pack is about to begin; the answer is its end
+    ready   the new file has all up to that end; other nodes are waited for
     swaps   the new file is about to take the place of the old one
     over    the new file has its name; or all is as it was before
 
@@ -15,6 +16,7 @@ file, which the next start puts in its place (generation).
 
 import logging
 import typing
+from collections.abc import Callable
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
@@ -47,6 +49,15 @@ class Hooks(typing.Protocol):
         What is before the end is durable, for all nodes.  No lock is held, and
         commits go on.  An exception ends the pack.  A close of the storage
         must end this call, by an exception.
+        """
+
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
+        """Wait until the other nodes have packed up to the end, too.
+
+        `part` is size and checksum of what that is in the new file; an
+        exception ends the pack, for example if another node's is different.
+        No lock is held, and commits go on.  `look` raises an exception if the
+        pack must end.
         """
 
     def swaps(self, becoming: Becoming) -> None:
@@ -96,6 +107,10 @@ class Agreement:
         end = self._hooks.begins(stop, collects_garbage)
         self._begun = True
         return end
+
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
+        if self._hooks is not None:
+            self._hooks.ready(part, look)
 
     def swaps(self, size: int, checksum: bytes | None) -> None:
         if self._hooks is None:

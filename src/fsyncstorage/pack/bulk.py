@@ -156,6 +156,8 @@ class Bulk:
                 f'the process that packs has not done its work: {wrong}.'
                 ' Nothing was changed') from None
         checksum = Checksum.of_file(number, done.blocks) if job.sums else None
-        return Copier(
+        copier = Copier(
             Output(new, done.written_to, Pacer(new).written, checksum),
             copied_to=done.copied_to, index=loaded.index)
+        copier.part = done.part
+        return copier

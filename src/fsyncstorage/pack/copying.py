@@ -23,6 +23,7 @@ import zlib
 
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.fsIndex import fsIndex
+from ZODB.utils import p64
 
 from .. import datafile
 from ..format import scan
@@ -85,6 +86,9 @@ class Copier:
         self._tally = tally
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
+        #: Size and checksum of the new file up to the pack end, if they are
+        #: wanted and it is complete up to there.
+        self.part = b''
         #: Where records that later records point back to are: their positions
         #: in the old file, and in the new one.
         self._places: dict[int, int] = {}
@@ -115,6 +119,8 @@ class Copier:
         self.copy_later(window, tell, plan.targets)
         self._places.clear()
         self.flush()
+        if self.checksum is not None:
+            self.part = p64(self.written_to) + self.checksum.of_all()
 
     def _copy_to_pack_end(self, window: Window, plan: Plan,
                           tell: Tell) -> None:

@@ -18,6 +18,8 @@ were, and copies of them would need room for all blobs twice.  The `blobs.old`
 of the last pack is removed only now: its blobs belong to the `Data.fs.old`
 that was replaced just now.
 
+A node that follows makes no such links: it has the log to follow meanwhile.
+
 A start that finishes what a crash has interrupted cannot know whether
 `blobs.old` is still that of the last pack.  It removes nothing there: files
 that are not needed stay in it until the next pack.
@@ -106,7 +108,7 @@ def say_whose(listed: datafile.DataFile, new: datafile.DataFile,
     datafile.disk.sync_directory(os.path.dirname(listed.name))
 
 
-def take_up(storage: Any, path: str) -> None:
+def take_up(storage: Any, path: str, links: bool = True) -> None:
     """At a start, take away the blobs that a crash has left in a list.
 
     The data file already has the name that it keeps.  The list of any other
@@ -120,7 +122,7 @@ def take_up(storage: Any, path: str) -> None:
                     logger.warning(
                         '%s: a crash had interrupted a pack: the blobs that it'
                         ' has left out are taken away now', path)
-                    _take_away(storage, listed, is_resumed=True)
+                    _take_away(storage, listed, links, is_resumed=True)
         datafile.remove_if_there(name)
 
 
@@ -149,17 +151,19 @@ def _is_of(path: str, listed: io.BufferedReader) -> bool:
                 and index.fingerprint(file, end) == int(whose[2]))
 
 
-def take_away(storage: Any, path: str, listed: datafile.DataFile) -> None:
+def take_away(storage: Any, path: str, listed: datafile.DataFile,
+              links: bool = True) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
+    `links`: those that stay are linked into `blobs.old`, if that is kept.
     If the storage is closed in the meantime, the name of the list may belong
     to the list of another pack; `listed` is still that of this one.
     """
     with _errors_logged(path), listed.reader() as lines:
-        _take_away(storage, lines)
+        _take_away(storage, lines, links)
 
 
-def _take_away(storage: Any, listed: io.BufferedReader,
+def _take_away(storage: Any, listed: io.BufferedReader, links: bool,
                is_resumed: bool = False) -> None:
     """With `is_resumed`, it goes on where a crash has interrupted it."""
     blob_dir = storage.blob_dir
@@ -169,14 +173,18 @@ def _take_away(storage: Any, listed: io.BufferedReader,
     if storage.pack_keep_old:
         datafile.make_directories(old)
         _copy_marker(blob_dir, old)
+    changed = set()
     for path in paths(storage, listed):
         if storage.pack_keep_old:
             _move(path, old + path[len(blob_dir):])
         else:
             _remove(path)
-        _remove_empty_directories(storage, os.path.dirname(path))
-    if storage.pack_keep_old:
+        changed.add(_remove_empty_directories(storage, os.path.dirname(path)))
+    if storage.pack_keep_old and links:
         _link_what_stays(blob_dir, old)
+    # A file that a power cut brings back would stay without the list.
+    for each in filter(os.path.isdir, changed):
+        datafile.disk.sync_directory(each)
     datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
 
 
@@ -216,8 +224,9 @@ def _move(source: str, target: str) -> None:
         shutil.move(source, target)
 
 
-def _remove_empty_directories(storage: Any, path: str) -> None:
-    """Remove this directory and its parents, as long as they are empty."""
+def _remove_empty_directories(storage: Any, path: str) -> str:
+    """Remove this directory and its parents, as long as they are empty;
+    return the one that stays."""
     while len(path) > len(storage.blob_dir):
         try:
             with storage._lock:  # a commit makes directories under this lock
@@ -225,8 +234,9 @@ def _remove_empty_directories(storage: Any, path: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            return
+            break
         path = os.path.dirname(path)
+    return path
 
 
 def _copy_marker(blob_dir: str, old: str) -> None:

@@ -181,6 +181,7 @@ class _Packing:
         storage, bulk = self._storage, self._bulk
         try:
             copier = self._copied(referencesf, stop, gc)
+            self._agreement.ready(copier.part, self._watch.go_on)
             self._replace_the_file(copier)
             self._agreement.swapped()
             # (If much was committed meanwhile.)

@@ -52,6 +52,8 @@ class Done(typing.NamedTuple):
     written_to: int     # in the new one
     #: The hashes of blocks, for the checksum of the new file if it is wanted.
     blocks: bytes = b''
+    #: That of the Copier.
+    part: bytes = b''
 
 
 # Seen from the parent
@@ -86,7 +88,8 @@ class Process:
         done = self._result('done', size)
         with contextlib.suppress(KeyError, TypeError, ValueError):
             found = Done(int(done['copied_to']), int(done['written_to']),
-                         bytes.fromhex(done['blocks']))
+                         bytes.fromhex(done['blocks']),
+                         bytes.fromhex(done['part']))
             # The hashes of blocks, for the checksum: all, or none.
             if len(found.blocks) in (0, found.written_to // BLOCK * SIZE):
                 return found
@@ -167,6 +170,7 @@ def _work(job: Message, parent: ParentProcess) -> Message:
     checksum = copier.checksum
     return {'result': ['done', {
         'copied_to': copier.copied_to, 'written_to': copier.written_to,
+        'part': copier.part.hex(),
         'blocks': '' if checksum is None else checksum.blocks.hex()}]}
 
 

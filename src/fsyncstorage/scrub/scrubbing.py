@@ -1,4 +1,4 @@
-"""A scrub, seen from the process of its storage.
+"""A scrub, seen from the process of its storage, or of a node that follows.
 
 For each pass, a thread here starts a child process (child), which reads the
 file up to where it is durable now, and ends.  The reports of the child are
@@ -17,11 +17,13 @@ import dataclasses
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
 from ZODB.POSException import StorageError
 
+from .. import datafile
 from ..commit.wakeable import WakeableThread
 from ..processes import starting
 from ..processes.starting import ChildProcess
@@ -69,11 +71,22 @@ class Interrupted(NamedTuple):
 NEVER_INTERRUPTED = Interrupted(-1, 0, None)
 
 
+class File(NamedTuple):
+    """What is scrubbed, as its owner shows it."""
+
+    name: str
+    #: Opens it once more.
+    reopened: Callable[[], datafile.DataFile]
+    #: Up to where it is durable now.
+    durable_end: Callable[[], int]
+    is_closed: Callable[[], object]
+
+
 class Scrub:
 
-    def __init__(self, storage: Any, rate: int) -> None:
-        self._storage = storage
-        self._name: str = storage._file_name
+    def __init__(self, file: File, rate: int) -> None:
+        self._file = file
+        self._name = file.name
         self._path = self._name + notes.SUFFIX
         self._rate = rate
         self._mutex = threading.Lock()
@@ -187,7 +200,7 @@ class Scrub:
     def _note_interruption(self, why: str, endings: int) -> None:
         with self._mutex:
             if (self._endings != endings
-                    or self._storage.journal.closed_because):
+                    or self._file.is_closed()):
                 return
             self._due = time.monotonic() + TRY_AGAIN_AFTER
             position = self._notes.current.position
@@ -210,7 +223,7 @@ class Scrub:
                 f'the last process ({self._stuck.pid}) was killed, and has'
                 ' not ended')
         self._stuck = None
-        with contextlib.closing(self._storage.reopened()) as file:
+        with contextlib.closing(self._file.reopened()) as file:
             number = file.fileno()
             process = ChildProcess('fsyncstorage.scrub.child', [number])
         try:
@@ -218,7 +231,7 @@ class Scrub:
                 if self._endings != endings:
                     return
                 self._process = process
-                self._end_of_pass = self._storage._sequencer.durable.end
+                self._end_of_pass = self._file.durable_end()
                 job = {
                     'file': number, 'end': self._end_of_pass,
                     'rate': self._rate, 'pause': LOOK_AGAIN_AFTER,

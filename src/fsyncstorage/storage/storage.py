@@ -57,6 +57,7 @@ from ..pack import packing
 from ..pack.agreed import Hooks
 from ..pack.packs import Packs
 from ..pack.progress import PackWatch
+from ..scrub.scrubbing import File
 from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import objectmap
@@ -209,7 +210,10 @@ class FsyncStorage(
             self._open(file_name, create, stop, opened)
             self._begin_service(index_checkpoint)
             if rate is not None and not read_only:
-                self._scrub = Scrub(self, rate)
+                self._scrub = Scrub(File(
+                    self._file_name, self.reopened,
+                    lambda: self._sequencer.durable.end,
+                    lambda: self.journal.closed_because), rate)
                 self._scrub.start()
         except BaseException:
             self._release()

@@ -7,16 +7,21 @@ rest.  If a pack has put another file in its place, what was kept does not fit,
 and both are read again.  Blobs of the transactions that are copied are copied;
 the new node gets the others from the log.
 
-*The place is noted* before anything is copied, so that the log is not trimmed
-past it.  A node that trims first appends a Trim, and then looks at the notes
-again.  So the copy then reads the log for a Trim: if one is about records that
-the copy needs, the note has come too late.
+A copy may take hours, and the log must not wait for it: `log-limit` would stop
+the node that leads.  So nothing is noted while it copies: what the other node
+has kept, and then what that has kept meanwhile, until it is quick.
+
+*The place is noted* then, so that the log is not trimmed past it.  A node that
+trims first appends a Trim, and then looks at the notes again.  So the copy
+then reads the log for a Trim: if one is about records that the copy needs, the
+note has come too late.
 
 The copy gets its name when it is complete and durable.  So it can be
 interrupted at any moment, and repeated.
 """
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -48,6 +53,8 @@ SUFFIX = '.copied'
 PIECE = 1 << 20
 #: Packs may change the files: how many tries, and seconds between two.
 TRIES, PAUSE = 5, 0.2
+#: Seconds in which little is copied: the log is trimmed once a minute.
+QUICK = 10.0
 
 Tell = Callable[[str, int], object]
 
@@ -66,20 +73,41 @@ def copied(source: str, path: str, log: Log, name: bytes,
     """
     _refuse_a_taken_path(path)
     author = Author(name, new_identity())
+    author.noted(log)  # a name that is taken is refused at once
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
-        kept, file = _opened(source)
-        stack.callback(file.close)
-        _refuse_another_log(source, kept, log)
-        kept = kept._replace(node=author.identity)
+        stack.callback(datafile.remove_if_there, path + SUFFIX)
+        kept = _copy(source, path + SUFFIX, log, tell, blobs)._replace(
+            node=author.identity)
         stack.enter_context(_noted(author, log, kept))
         _refuse_if_trimmed(source, kept, log)
-        stack.callback(datafile.remove_if_there, path + SUFFIX)
-        _copy_file(file, path + SUFFIX, kept.state.end, tell)
-        if blobs is not None:
-            _copy_blobs(*blobs, kept.tie.tid, tell)
         _give_names(path, kept)
     return kept
+
+
+def _copy(source: str, target: str, log: Log, tell: Tell,
+          blobs: tuple[FilesystemHelper, FilesystemHelper] | None) -> Kept:
+    """Copy all that is kept by now, but for a little; return what that is."""
+    copied: Kept | None = None
+    took = math.inf
+    while True:
+        begun = time.monotonic()
+        kept, file = _opened(source)
+        with contextlib.closing(file):
+            _refuse_another_log(source, kept, log)
+            if copied is None or (
+                    copied.state.generation != kept.state.generation):
+                begin, copy = 0, datafile.open_new(target)
+            else:
+                begin, copy = copied.state.end, datafile.open_existing(target)
+            with contextlib.closing(copy):
+                _copy_piece(file, copy, begin, kept.state.end, tell)
+        if blobs is not None:
+            _copy_blobs(*blobs, kept.tie.tid, tell)
+        before, took = took, time.monotonic() - begun
+        if copied is not None and not QUICK < took < before / 2:
+            return kept
+        copied = kept
 
 
 def _refuse_a_taken_path(path: str) -> None:
@@ -176,15 +204,13 @@ def _refuse_if_trimmed(source: str, kept: Kept, log: Log) -> None:
 
 # Copies
 
-def _copy_file(file: datafile.DataFile, target: str, end: int,
-               tell: Tell) -> None:
-    with datafile.open_new(target) as copy:
-        for position in range(0, end, PIECE):
-            data = os.pread(
-                file.fileno(), min(PIECE, end - position), position)
-            copy.write_at(data, position)
-            tell('file', position + len(data))
-        copy.sync()
+def _copy_piece(file: datafile.DataFile, copy: datafile.DataFile, begin: int,
+                end: int, tell: Tell) -> None:
+    for position in range(begin, end, PIECE):
+        data = os.pread(file.fileno(), min(PIECE, end - position), position)
+        copy.write_at(data, position)
+        tell('file', position + len(data))
+    copy.sync()
 
 
 def _copy_blobs(source: FilesystemHelper, target: FilesystemHelper,
@@ -223,7 +249,8 @@ def _blob_files(helper: FilesystemHelper
 
 def _copy_blob(source: str, path: str) -> None:
     with datafile.open_existing(source, read_only=True) as file:
-        _copy_file(file, path + SUFFIX, file.size(), lambda *told: None)
+        with datafile.open_new(path + SUFFIX) as copy:
+            _copy_piece(file, copy, 0, file.size(), lambda *told: None)
     os.chmod(path + SUFFIX, 0o400)
     datafile.disk.replace(path + SUFFIX, path)
 

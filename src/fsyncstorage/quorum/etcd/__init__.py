@@ -6,6 +6,7 @@
 - keys          the keys of everything, and the bytes of the values
 - checks        checks etcd before a node relies on it
 - section       the section <quorum>: which node this is, and where its log is
+- pace          how fast blobs are staged
 - room          gives room back to etcd, also when it is full
 - settings      the operator's settings for etcd
 - cluster       the members together: which is asked, and which is believed

@@ -4,6 +4,10 @@ An append is one transaction: if the head has a given value, put the record and
 the new head.  Nothing here relies on the revisions of etcd, and old revisions
 are never read: an operator, and `trim`, may compact all of them at any time.
 
+A log that is lost, and etcd with it, must not come back as a lease, notes and
+chunks without a log: then nothing could begin there.  So these are put only
+where the identity of a log is.
+
 Where the log begins is not written anywhere; its first record shows it.  So a
 trim only removes, which etcd does even when it is full.  Removed keys, and
 values that were replaced, take room until they are compacted.  So `trim` also
@@ -42,6 +46,7 @@ from .member import Asked
 from .member import Member
 from .messages import Fields
 from .messages import Message
+from .pace import Pace
 from .room import Room
 from .settings import Settings
 from .trouble import Lost
@@ -75,6 +80,7 @@ class EtcdLog:
         self._lease = Lease(clock)
         self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
         self._room = Room(self.cluster, self.keys)
+        self._pace = Pace(self.cluster)
         #: How many records one request asks for.
         self._records = 1
 
@@ -178,7 +184,7 @@ class EtcdLog:
             return True
         shown, = messages.ranges(answer, 1)
         head = messages.one(shown)
-        if head is None or parse_place(
+        if head is not None and parse_place(
                 opened(self.keys.head, head)) == before:
             raise Damaged('a head that is not what it was compared with')
         return False
@@ -290,7 +296,8 @@ class EtcdLog:
         member, said = next(cluster.answers(
             cluster.all_from(cluster.preferred), messages.transaction(
                 [messages.put(key, sealed(key, wanted.packed()))],
-                where=[before], otherwise=[messages.shown(key)]),
+                where=[before, messages.is_there(self.keys.log)],
+                otherwise=[messages.shown(key)]),
             lambda answer: self._swapped(answer, wanted),
             self._in_time(seconds)))
         found = self._agreed(member, said, seconds)
@@ -340,7 +347,8 @@ class EtcdLog:
             raise ValueError(f'a note of {len(raw)} bytes')
         key = self.keys.note(node)
         self.cluster.ask(messages.transaction(
-            [messages.put(key, sealed(key, raw))]), messages.revision)
+            [messages.put(key, sealed(key, raw))],
+            where=[messages.is_there(self.keys.log)]), messages.revision)
 
     def notes(self, member: int | None = None) -> dict[bytes, bytes]:
         return self.cluster.ask(messages.pairs_of(
@@ -367,7 +375,9 @@ class EtcdLog:
         # same value.)
         self.cluster.ask(messages.transaction(
             [messages.put(key, sealed(key, data))],
-            where=[messages.is_empty(key)]), messages.revision)
+            where=[messages.is_empty(key), messages.is_there(self.keys.log)]),
+            messages.revision)
+        self._pace.keep(len(data))
 
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:

@@ -11,6 +11,7 @@ question is repeated: it has had no effect.
 """
 
 import contextlib
+import os
 import pathlib
 import ssl
 import threading
@@ -32,6 +33,8 @@ from .trouble import Trouble
 from .trouble import Untrusted
 from .trouble import of_grpc
 
+#: Seconds from one look at the files of the certificates to the next.
+LOOK_EVERY = 60.0
 #: Bytes of an answer.
 LONGEST = 16 << 20
 
@@ -64,6 +67,9 @@ class Member:
         # Of the channel and whether there may be one.
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = _channel(address, settings)
+        #: When the files were written that it was made with, and when to look.
+        self._written = _written(settings)
+        self._look_due = time.monotonic() + LOOK_EVERY
         self._is_closed = False
 
     def __str__(self) -> str:
@@ -117,7 +123,22 @@ class Member:
                     self._channel = _channel(self.address, self._settings)
                 except Refused as error:
                     raise Untrusted(str(error)) from None
+            elif time.monotonic() >= self._look_due:
+                self._look_due = time.monotonic() + LOOK_EVERY
+                self._renew_if_changed()
             return self._channel
+
+    def _renew_if_changed(self) -> None:
+        """Later questions get a connection with the new files.
+
+        (The calls that are under way keep the old one.  Files that do not
+        belong together are about to be replaced: the next look finds out.)
+        """
+        written = _written(self._settings)
+        if written != self._written:
+            with contextlib.suppress(Refused):
+                self._channel = _channel(self.address, self._settings)
+                self._written = written
 
     def discard(self, channel: grpc.Channel) -> None:
         """End all its calls.  The next question makes another connection, with
@@ -177,6 +198,17 @@ class Asked:
         with contextlib.suppress(grpc.RpcError):
             for _ in self._call:
                 pass
+
+
+def _written(settings: Settings) -> list[int | None]:
+    """When each file was written; None: it is not there, or not needed."""
+    found: list[int | None] = []
+    for path in settings.ca, settings.cert, settings.key:
+        try:
+            found.append(None if path is None else os.stat(path).st_mtime_ns)
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _channel(address: str, settings: Settings) -> grpc.Channel:

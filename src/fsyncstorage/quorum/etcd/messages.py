@@ -39,7 +39,8 @@ message RequestOp {
   DeleteRangeRequest request_delete_range = 3; }
 message ResponseOp { RangeResponse response_range = 1; }
 message Compare {
-  int32 target = 2; bytes key = 3; bytes value = 7; bytes range_end = 64; }
+  int32 result = 1; int32 target = 2; bytes key = 3; bytes value = 7;
+  bytes range_end = 64; }
 message TxnRequest {
   repeated Compare compare = 1; repeated RequestOp success = 2;
   repeated RequestOp failure = 3; }
@@ -62,7 +63,8 @@ message AuthenticateResponse { ResponseHeader header = 1; string token = 2; }
 message StatusRequest {}
 message StatusResponse {
   ResponseHeader header = 1; string version = 2; int64 dbSize = 3;
-  uint64 leader = 4; int64 dbSizeInUse = 9; bool isLearner = 10;
+  uint64 leader = 4; uint64 raftAppliedIndex = 7; int64 dbSizeInUse = 9;
+  bool isLearner = 10;
   int64 dbSizeQuota = 12; }
 message DefragmentRequest {}
 message DefragmentResponse { ResponseHeader header = 1; }
@@ -106,8 +108,8 @@ def _made(text: str) -> dict[str, type[Message]]:
 
 CLASSES = _made(PROTO)
 
-# What a comparison compares.
-_CREATE, _VALUE = 1, 3
+# How a comparison compares, and what.
+_GREATER, _CREATE, _VALUE = 1, 1, 3
 
 # What happened in an event; the action and the kind of an alarm.
 _PUT, _DEACTIVATE, _NOSPACE = 0, 2, 1
@@ -138,6 +140,8 @@ class Status(typing.NamedTuple):
     in_use: int
     #: The size at which it is full; 0: it does not say (before 3.6).
     quota: int
+    #: How many entries of etcd's own log it has applied.
+    applied: int = 0
 
     @property
     def leads(self) -> bool:
@@ -177,6 +181,11 @@ def has(key: bytes, value: bytes) -> Fields:
 def is_empty(keys: bytes | Span) -> Fields:
     """A condition: no such key is there (its revision is 0)."""
     return {'target': _CREATE, **_keys(keys)}
+
+
+def is_there(key: bytes) -> Fields:
+    """A condition: there is such a key (its revision is greater than 0)."""
+    return {'result': _GREATER, 'target': _CREATE, 'key': key}
 
 
 # Questions
@@ -272,7 +281,8 @@ def status(answer: Message) -> Status:
         id=header.member_id, cluster=header.cluster_id,
         version=legible(answer.version), leader=answer.leader,
         learner=answer.isLearner, size=answer.dbSize,
-        in_use=answer.dbSizeInUse, quota=answer.dbSizeQuota)
+        in_use=answer.dbSizeInUse, quota=answer.dbSizeQuota,
+        applied=answer.raftAppliedIndex)
 
 
 def voting(answer: Message) -> int:

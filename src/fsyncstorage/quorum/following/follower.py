@@ -37,6 +37,7 @@ from ..history.record import Place
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.members import confirmed
+from ..log.reading import ANEW
 from ..log.reading import BROKEN
 from ..log.reading import Refused
 from . import repacking
@@ -76,9 +77,6 @@ class Follower:
         #: Ends waits for a pack; the owner of the follower may replace it.
         self.stopping = stopping
         self.packs = packs
-        #: It is replacing its file by a packed one, which may take as long as
-        #: a pack.
-        self.is_replacing = False
         #: The state after the last record.
         self.state = state
         #: The states after the last whole batch, after the last one that is
@@ -100,6 +98,16 @@ class Follower:
     @property
     def blob_dir(self) -> str | None:
         return None if self.blobs is None else self.blobs.blob_dir
+
+    @property
+    def waits_for_its_pack(self) -> bool:
+        """The log has replaced its file, and its own is not ready."""
+        return self._repacking.is_late
+
+    @property
+    def pack_said(self) -> tuple[int, bytes]:
+        """What the note says of its pack."""
+        return self._repacking.said
 
     def apply(self, applied: Apply) -> None:
         """After OSError, Unanswered, or a Refused for damage, the record is
@@ -125,11 +133,7 @@ class Follower:
                 self.blobs.give_up()
             self._file.truncate(state.end)
         elif isinstance(body, PackSwap):
-            self.is_replacing = True
-            try:
-                self._swap(state, Becoming(body.size, body.checksum))
-            finally:
-                self.is_replacing = False
+            self._swap(state, Becoming(body.size, body.checksum))
             self.synced = state
         if state.incomplete is None:
             self.whole = state
@@ -167,6 +171,24 @@ class Follower:
         self._file = made.file
         self._indexing.replaced(made.file, made.index, state.end)
 
+    def check_its_name(self) -> None:
+        """Raise OSError if the file has lost its name: the next start would
+        not find what comes into it."""
+        try:
+            is_ours = os.path.samestat(
+                os.stat(self.name), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise OSError(
+                f'{self.name} was removed, or another file is in its place.'
+                f' Put the file back; or {ANEW}')
+
+    def reopened(self) -> datafile.DataFile:
+        """The file, opened once more, for reading only."""
+        self.check_its_name()
+        return datafile.open_existing(self.name, read_only=True)
+
     def sync(self) -> None:
         """Make all whole batches durable.  A DiskError is final (I7)."""
         if self.synced is not self.whole:
@@ -191,7 +213,7 @@ class Follower:
 
     def _keep(self, state: State) -> None:
         if not confirmed(self.log, state):
-            raise Refused(MISLED)
+            raise Refused(MISLED, Why.FORKED)
         states.save(self._file.name, state, self.read, self.identity)
         self.kept = state
         if self.blobs is not None:

@@ -71,10 +71,27 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
 
     While the log does not answer, it waits, until `stopping` is set; then it
     raises Unanswered.  Raise Refused if this node cannot follow.
+
+    If the log is refused, all is done once more, from the next member: one
+    may have shown what the others do not have.
     """
     opening.checked(path, False, False, None)
     leftovers.refuse_second_names(path)
     patience = Patience(Outage('this start waits', path), stopping)
+    for _ in range(log.members):
+        try:
+            return _rejoined(path, log, stopping, packs, blob_dir, patience)
+        except Refused as error:
+            if error.why is None:  # our own files are refused
+                raise
+            refused = error
+            log.turn()
+    raise refused
+
+
+def _rejoined(path: str, log: Log, stopping: threading.Event,
+              packs: repacking.Options, blob_dir: str | None,
+              patience: Patience) -> Follower:
     with contextlib.ExitStack() as stack:
         stack.enter_context(seal.naming(path))
         lock_file = opening.lock_name(path)
@@ -104,7 +121,8 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
             unfinished.remove_what_is_left(path)
         if blobs is not None:
             packedblobs.take_up(repacking.BlobDirectory(
-                blobs.blob_dir, blobs.helper, packs.keep_old), path)
+                blobs.blob_dir, blobs.helper, packs.keep_old), path,
+                links=False)
         follower = Follower(
             lock_file, file, kept, indexing, log, stopping, packs, blobs)
         stack.callback(follower.close)
@@ -180,21 +198,7 @@ def _reading(file: datafile.DataFile) -> states.Read:
 
 def _survey(log: Log, state: State, patience: Patience,
             lists: FoundLists) -> Surveyed:
-    """Read the log to its end; write nothing.
-
-    If something is refused, all is read once more, from the next member: one
-    may have shown what the others do not have.
-    """
-    for _ in range(log.members):
-        try:
-            return _read_through(log, state, patience, lists)
-        except Refused as error:
-            refused = error
-    raise refused
-
-
-def _read_through(log: Log, state: State, patience: Patience,
-                  lists: FoundLists) -> Surveyed:
+    """Read the log to its end; write nothing."""
     end, swap = state.end, None
     lists.begin()
     for behind, record in Reader(log, state).to_the_end(patience):

@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 import typing
+import zlib
 from collections.abc import Callable
 
 from ZODB.blob import FilesystemHelper
@@ -49,11 +50,13 @@ PAUSES = 10
 
 
 class Options(typing.NamedTuple):
-    """How a node packs: `pack-process`, `pack-rate` and `pack-keep-old`."""
+    """How a node packs and scrubs: `pack-process`, `pack-rate`,
+    `pack-keep-old` and `scrub-rate`."""
 
     own_process: bool = True
     rate: int | None = None
     keep_old: bool = True
+    scrub_rate: int | None = None
 
 
 USUAL = Options()
@@ -99,6 +102,8 @@ class Repacking:
         #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
         self._pack: OwnPack | None = None
+        #: The swap waits for this pack.
+        self.is_late = False
         #: The error of the disk because of which the file could not be packed
         #: again, and when to retry.
         self._failed: OSError | None = None
@@ -115,8 +120,14 @@ class Repacking:
     def _begin(self, pack: Pack, rate: int | None) -> None:
         job = Job(pack.time, pack.end, pack.collects, rate, sums=True)
         self._pack = OwnPack(
-            self._path, job, self._size, self._options.own_process,
+            pack.id, self._path, job, self._size, self._options.own_process,
             self._blobs)
+
+    @property
+    def said(self) -> tuple[int, bytes]:
+        """For the note of this node (log.notes): the pulse, and the part."""
+        pack = self._pack
+        return (0, b'') if pack is None else (pack.pulse, pack.part)
 
     def catch_up(self) -> None:
         """Call it now and then, so that the swap has little to copy."""
@@ -162,6 +173,7 @@ class Repacking:
         if pack is None:
             raise NotMade('this node has not packed it')
         while not pack.wait(LOOK_EVERY):
+            self.is_late = True
             if self._is_stopped():
                 pack.watch.cancel()
         if self._is_stopped():
@@ -184,10 +196,12 @@ class Repacking:
         made.file.name = self._path
         self._pack.is_over(made)
         self._pack = self._wanted = None
+        self.is_late = False
 
     def close(self) -> None:
         """End the pack that is under way, if there is one."""
         pack, self._pack, self._wanted = self._pack, None, None
+        self.is_late = False
         if pack is not None:
             pack.close()
 
@@ -195,8 +209,10 @@ class Repacking:
 class OwnPack:
     """One pack of the file, which begins at once, in a thread."""
 
-    def __init__(self, path: str, job: Job, size: Callable[[], int],
-                 own_process: bool, blobs: BlobDirectory | None) -> None:
+    def __init__(self, id: bytes, path: str, job: Job,
+                 size: Callable[[], int], own_process: bool,
+                 blobs: BlobDirectory | None) -> None:
+        self._id = id
         self._path = path
         self._size = size
         self._blobs = blobs
@@ -223,6 +239,16 @@ class OwnPack:
             self._copier = self._bulk.copied(job, referencesf, own_process)
         except BaseException as error:  # nobody else would learn of it
             self._fail(error)
+
+    @property
+    def pulse(self) -> int:
+        return zlib.crc32(repr(self.watch.progress).encode())
+
+    @property
+    def part(self) -> bytes:
+        copier = self._copier
+        return b'' if copier is None or self._failure is not None else (
+            self._id + copier.part)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds`; return whether the thread has ended."""
@@ -289,7 +315,7 @@ class OwnPack:
         assert self._bulk is not None
         if self._blobs is not None and self._bulk.removed is not None:
             packedblobs.take_away(
-                self._blobs, self._path, self._bulk.removed)
+                self._blobs, self._path, self._bulk.removed, links=False)
         self._release()
         self.watch.over(made.becoming.size)
 

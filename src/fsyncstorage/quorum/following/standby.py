@@ -8,12 +8,13 @@ storage can be opened on the file without reading it (`Follower.hand_over`).
 - It syncs after each answer, and saves up to a second later; a change of the
   epoch or of the generation at once.  (Its place is noted in the log by
   roles.presence.)
-- A log that does not answer is asked again, after pauses of up to a second; so
-  is a disk that is full.  `trouble` reports it.
-- If a record is refused after a state that is not kept, one member may have
-  shown what the others do not have: the node starts again (`rejoin`).  A
-  refusal after the kept state, a name that another node has by then, or a sync
-  that fails, ends the thread for good: `ended` says why, and what to do.
+- It tries again, after pauses of up to a second, while the log does not
+  answer, the disk is full, or the file has lost its name.  `trouble` reports
+  it.
+- What is refused ends the thread, and so does a sync that fails: `ended` says
+  why, and what to do.  If that was after a state that is not kept, one member
+  may have shown what the others do not have: the standby `is_misled`, and its
+  node begins anew with what it has kept.
 
 The standby owns the follower, and its log, which `stop` stops.  `stop` may be
 called by any thread, at any time, and again.
@@ -28,14 +29,16 @@ import typing
 from collections.abc import Callable
 from collections.abc import Sequence
 
-import zc.lockfile
 from ZODB.POSException import StorageError
 
+from ...scrub.scrubbing import File
+from ...scrub.scrubbing import Scrub
 from ..history import record as records
 from ..history.fold import Apply
 from ..history.fold import State
 from ..history.fold import Why
 from ..history.record import Data
+from ..history.record import PackSwap
 from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
@@ -44,7 +47,6 @@ from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .follower import Follower
-from .rejoin import rejoin
 
 logger = logging.getLogger(__name__)
 
@@ -88,24 +90,44 @@ class Standby:
         #: The last wait has ended early: there should be a record.
         self._is_notified = False
         self._pause = FIRST_PAUSE
+        rate = follower.packs.scrub_rate
+        self._scrub = None if rate is None else Scrub(File(
+            follower.name, follower.reopened, lambda: follower.kept.end,
+            self._stopping.is_set), rate)
         #: It was at the end of the log, once since it began.
         self.has_caught_up = False
         #: Why it does not advance for now, or None.
         self.trouble: str | None = None
-        #: Why it has ended without `stop`, or None.
+        #: Why it has ended without `stop`, or None; and whether what it has
+        #: kept may be sound all the same.
         self.ended: str | None = None
+        self.is_misled = False
 
     # For others
 
     def start(self) -> None:
         self._thread.start()
+        if self._scrub is not None:
+            self._scrub.start()
 
     def stop(self) -> None:
         """Return when the thread has ended."""
         self._stopping.set()
+        if self._scrub is not None:
+            self._scrub.end()
         self._log.stop()
         if self._thread.ident not in (None, threading.get_ident()):
             self._thread.join()
+        if self._scrub is not None:
+            self._scrub.close()
+
+    @property
+    def damage(self) -> str | None:
+        """What the scrub has found in the file."""
+        damaged = 0 if self._scrub is None else (
+            self._scrub.stats()['damaged'])
+        return (f'its file has {damaged} damaged transactions: see its log'
+                if damaged else None)
 
     @property
     def state(self) -> State:
@@ -119,9 +141,12 @@ class Standby:
                    max(0, self._head_end - synced.end))
 
     @property
-    def is_replacing(self) -> bool:
-        """It may take long until it gets to the end of the log."""
-        return self._follower.is_replacing
+    def why_not_ready(self) -> str | None:
+        """Why it cannot take over, or should not."""
+        if self._follower.waits_for_its_pack:
+            return ('the log has replaced its file by a packed one, and its'
+                    ' own pack is not ready: it cannot take over')
+        return self.trouble or self.damage
 
     @property
     def seconds_without_contact(self) -> float:
@@ -149,13 +174,13 @@ class Standby:
             while not self._stopping.is_set():
                 self._turn()
         except BaseException as error:  # no caller to raise it to
+            self.is_misled = isinstance(error, Refused) and (
+                self.state != self._follower.kept)
             self.ended = str(error) or repr(error)
-            if isinstance(error, StorageError):
-                logger.critical('%s: the standby has stopped: %s',
-                                self._follower.name, error)
-            else:
-                logger.exception('%s: the standby has stopped',
-                                 self._follower.name)
+            if not self.is_misled:  # else the node says what it does
+                logger.critical(
+                    '%s: the standby has stopped: %s', self._follower.name,
+                    self.ended, exc_info=not isinstance(error, StorageError))
             self._on_end()
 
     def _turn(self) -> None:
@@ -169,12 +194,9 @@ class Standby:
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
         except Refused as error:
-            if error.why is Why.DAMAGED:
-                self._try_again(str(error))
-            elif self.state == self._follower.kept:
+            if error.why is not Why.DAMAGED:
                 raise
-            else:
-                self._start_again(error)
+            self._try_again(str(error))
         else:
             self._heard = time.monotonic()
             if self.trouble is not None:
@@ -194,33 +216,8 @@ class Standby:
                                self._follower.name, trouble)
             self.trouble = trouble  # it may have changed
 
-    def _start_again(self, error: Refused) -> None:
-        """What was applied, but not kept, may come from one wrong member."""
-        logger.warning('%s: %s. The standby starts again from what it has'
-                       ' kept', self._follower.name, error)
-        self.trouble = 'it starts again from what it has kept'
-        self._stopping.wait(self._pause)
-        before = self._follower
-        before.close()
-        while self._follower is before:
-            try:
-                self._follower = rejoin(
-                    before.name, self._log, self._stopping,
-                    before.packs, before.blob_dir)
-            except Unanswered:
-                raise self._stopped_at_a_start() from error
-            except (OSError, zc.lockfile.LockError) as failure:
-                self._try_again(f'it cannot start again: {failure}')
-                if self._stopping.is_set():
-                    raise self._stopped_at_a_start() from error
-        self._reader = Reader(self._log, self.state)
-
-    def _stopped_at_a_start(self) -> Refused:
-        return Refused(
-            f'{self._follower.name}: this node was stopped while it started'
-            ' again. Start it once more')
-
     def _step(self) -> None:
+        self._follower.check_its_name()
         now = time.monotonic()
         given = self._read(now)
         if given:
@@ -247,6 +244,9 @@ class Standby:
         self._has_come_to(last, max(self._head, last.place.sequence))
         for applied in given:
             follower.apply(applied)
+            if self._scrub is not None and isinstance(
+                    applied.record.body, PackSwap):
+                self._scrub.begin_anew()
         follower.sync()
         if _era(follower.synced) != _era(follower.kept):
             self._save_due = 0.0

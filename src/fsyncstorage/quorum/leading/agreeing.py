@@ -13,6 +13,7 @@ one of them while it holds a later one.
 """
 
 import typing
+from collections.abc import Callable
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 
@@ -47,6 +48,13 @@ class PackHooks:
         assert state.pack is not None
         self._pack = state.pack
         return state.pack.end
+
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
+        assert self._pack is not None
+        try:
+            self._replicator.wait_for_packs(self._pack.id + part, look)
+        except NotReplicated as error:
+            raise _not_told(error) from error
 
     def swaps(self, becoming: Becoming) -> None:
         assert self._pack is not None

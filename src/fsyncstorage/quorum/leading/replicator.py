@@ -264,6 +264,9 @@ class Replicator(Replica):
 
     # What a pack needs, in addition to `say` (agreeing)
 
+    def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
+        """(A primary knows of other nodes.)"""
+
     def keep_becoming(self, becoming: Becoming) -> None:
         """(All that was appended is synced, and nothing is appended now.)"""
         assert self._keeper is not None

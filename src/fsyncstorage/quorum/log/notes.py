@@ -22,7 +22,9 @@ import struct
 import typing
 from collections.abc import Mapping
 
+from ..history.record import CHECKSUM
 from ..history.record import IDENTITY
+from ..history.record import OID
 from ..history.record import Damaged
 from ..history.record import Place
 from ..history.record import parse_place
@@ -48,11 +50,15 @@ class Health(typing.NamedTuple):
     could_lead: bool
     #: Why it comes no further, or cannot lead; empty: nothing is wrong.
     trouble: str
+    #: Another number as often as its pack gets on; and when that has all up to
+    #: the end that was announced, the pack, with size and checksum of it.
+    pulse: int = 0
+    part: bytes = b''
 
 
 #: Of a node that has been copied, or begins.
 UNKNOWN = Health(0.0, math.inf, False, '')
-_HEALTH = struct.Struct('>dd?')
+_HEALTH = struct.Struct(f'>dd?I{IDENTITY + OID + CHECKSUM}s')
 _TROUBLE = 400  # bytes
 
 
@@ -65,9 +71,9 @@ class Note(typing.NamedTuple):
     health: Health = UNKNOWN
 
     def packed(self) -> bytes:
-        *figures, trouble = self.health
-        return (self.identity + self.place.packed() + _HEALTH.pack(*figures)
-                + trouble.encode()[:_TROUBLE])
+        time, age, could_lead, trouble, pulse, part = self.health
+        return (self.identity + self.place.packed() + _HEALTH.pack(
+            time, age, could_lead, pulse, part) + trouble.encode()[:_TROUBLE])
 
 
 #: Where the health of a note begins.
@@ -79,14 +85,15 @@ def parse_note(raw: bytes) -> Note:
     place = parse_place(raw[IDENTITY:_KEPT])
     if not 0 <= len(raw) - _KEPT - _HEALTH.size <= _TROUBLE:
         raise Damaged(f'a note of {len(raw)} bytes')
-    time, age, could_lead = _HEALTH.unpack_from(raw, _KEPT)
+    time, age, could_lead, pulse, part = _HEALTH.unpack_from(raw, _KEPT)
     if not (0 <= time < math.inf and 0 <= age):
         raise Damaged(f'a note of the time {time}, and a probe of {age} s')
     # (It gets into lines of the log.)
     trouble = ''.join(
         each if each.isprintable() else ' '
         for each in raw[_KEPT + _HEALTH.size:].decode('utf-8', 'replace'))
-    return Note(raw[:IDENTITY], place, Health(time, age, could_lead, trouble))
+    return Note(raw[:IDENTITY], place, Health(
+        time, age, could_lead, trouble, pulse, part if any(part) else b''))
 
 
 def of_nodes(log: Log) -> dict[bytes, bytes]:

@@ -16,8 +16,11 @@ Its result is `tenure`, which is replaced as a whole:
   same term nobody else had it.
 
 If the log says that another node has the lease, or gives it in another term,
-the lease is *lost*: another node may have led.  Then it is not requested any
-more, until `seek`.
+the lease is *lost*: another node may have led.  It is lost, too, when this
+node should give way (presence), which is asked before each renewal, whatever
+the node is doing: its other threads may wait for a disk that hangs.  Then it
+is not requested any more, until `seek`; and it is given back, at once, or by
+the primary, which ends its connections first.
 
 Two processes never have the same name in the log, because each adds random
 bytes to the name of its node.  So two nodes that were given one name by
@@ -63,15 +66,18 @@ class Holding:
     def __init__(self, log: Log, holder: bytes, seconds: float,
                  changed: Callable[[], object] = lambda: None,
                  works_since: Callable[[float], bool] = lambda moment: True,
+                 why_give_way: Callable[[], str | None] = lambda: None,
                  clock: Callable[[], float] = clock) -> None:
         """`changed` is called in the thread when the lease was got or lost; it
         must only notify another thread.  `works_since` says whether the disk
-        has worked since a moment of `time.monotonic`."""
+        has worked since a moment of `time.monotonic`, `why_give_way` why
+        another node should have the lease."""
         self.log = log
         self.holder = holder
         self._length = seconds
         self._changed = changed
         self._works_since = works_since
+        self._why_give_way = why_give_way
         #: Since when the lease is free, as far as we have seen it.
         self._free_since: float | None = None
         self._clock = clock
@@ -79,6 +85,8 @@ class Holding:
         #: Why it was lost since the last `seek`, or None.
         self.lost: str | None = None
         self.wanted = False
+        #: Clients are answered by it: so only `close` gives it back.
+        self.serves = False
         #: Why the log does not answer, or None.
         self.trouble: str | None = None
         self._due = 0.0
@@ -144,11 +152,19 @@ class Holding:
 
     def _work(self) -> None:
         if self.wanted and self._clock() >= self._due:
-            self._ask()
-        if self._may_have_it and not self.wanted:
+            self._renew_or_ask()
+        if self._may_have_it and not self.wanted and (
+                self._is_leaving or not self.serves):
             self._give_back()
         if self._is_leaving:
             self._has_left.set()
+
+    def _renew_or_ask(self) -> None:
+        reason = None if self.tenure is None else self._why_give_way()
+        if reason is not None:
+            self._lose(reason)
+        else:
+            self._ask()
 
     def _ask(self) -> None:
         asked = self._clock()

@@ -7,7 +7,8 @@ only the log, and waits for no disk and no handler of the process' log: what it
 knows decides whether a leader whose disk hangs gives way.
 
 A note is as old as it is for us: it counts from when we first saw it, by our
-own clock.  One that was there before we looked may be of any age.
+own clock.  One that was there before we looked may be of any age.  A wrong
+member may show an old one, again and again: so only a later one counts.
 """
 
 import collections
@@ -66,15 +67,18 @@ class Presence:
 
     def __init__(self, log: Log, lease: float, patience: float,
                  probing: Probing,
-                 said: Callable[[], tuple[Place, bool, str]]) -> None:
+                 said: Callable[[], tuple[Place, bool, str]],
+                 of_pack: Callable[[], tuple[int, bytes]] = lambda: (0, b'')
+                 ) -> None:
         """`patience`: the seconds for which a disk may be silent.  `said()`:
         the place that this node has kept, whether it could lead, and its
-        trouble."""
+        trouble; `of_pack()`: pulse and part of its pack (log.notes)."""
         self._log = log
         self._lease = lease
         self._patience = patience
         self.probing = probing
         self._said = said
+        self._of_pack = of_pack
         self._author: Author | None = None
         self._others: dict[bytes, Heard] = {}
         #: All that was read last: also what is not about nodes.
@@ -101,10 +105,9 @@ class Presence:
 
     @property
     def disk_trouble(self) -> str | None:
-        silence = self.probing.silence
-        if silence <= self._patience:
+        if self.probing.silence <= self._patience:
             return None
-        return f'its disk has not answered for {silence:.0f} s'
+        return f'its disk has not answered for {self._patience:g} s'
 
     @property
     def why_it_should_give_way(self) -> str | None:
@@ -119,6 +122,15 @@ class Presence:
         room = self.probing.room
         return (f'its disk is full: {room / (1 << 20):.0f} MB are left'
                 if room < FULL else None)
+
+    @property
+    def _slow(self) -> str | None:
+        """Nobody gives way for it: the disk may work for all.  But what other
+        programs write there hides a hang."""
+        return (f'no probe of its disk has ended for {self._patience:g} s,'
+                ' though the disk completes other writes: it is very slow, or'
+                ' hangs for this node' if self.probing.overdue > self._patience
+                else None)
 
     # The others
 
@@ -138,6 +150,11 @@ class Presence:
         return max((each.note.place.sequence for each in self._others.values()
                     if each.is_new and not self._is_silent(each, now)),
                    default=-1)
+
+    @property
+    def heard(self) -> Mapping[bytes, Heard]:
+        """The last note of each other node."""
+        return self._others
 
     def stats(self) -> dict[str, dict[str, object]]:
         """Of each other node: when it was heard of, how far it is behind, and
@@ -187,7 +204,7 @@ class Presence:
             time.time(), self.probing.age,
             could_lead and self.probing.room >= ROOM,
             trouble or self.disk_trouble or self.probing.trouble
-            or self._full or '')
+            or self._full or self._slow or '', *self._of_pack())
         try:
             with contextlib.suppress(Unanswered):
                 self.notes = self._author.claim(self._log, place, health)
@@ -203,7 +220,13 @@ class Presence:
                 continue
             with contextlib.suppress(Damaged):
                 note, before = parse_note(raw), self._others.get(name)
-                found[name] = (
-                    before if before is not None and before.note == note
-                    else Heard(note, now, before is not None))
+                if before is None or _when(before.note) < _when(note):
+                    before = Heard(note, now, before is not None)
+                found[name] = before
         self._others = found
+
+
+def _when(note: Note) -> tuple[int, float]:
+    """When its node has noted it.  (The clock of its machine may be set back:
+    then its next commit tells.)"""
+    return note.place.sequence, note.health.time

@@ -13,9 +13,9 @@ A second thread logs the trouble of other nodes, and steps down when it is
 asked to (stepdown).  Each minute it finds out which member leads the log, so
 that appends take the shortest way.
 
-*It retreats*, for good, when the lease is lost, when its writer is fenced,
-when writing has stopped because of the disk, and when the disk hangs or is
-full (probing) and another node could lead (presence).  The order is: nothing
+*It retreats*, for good, when the lease is lost, also because the disk hangs or
+is full and another node could lead (holding), when its writer is fenced, and
+when writing has stopped because of the disk.  The order is: nothing
 more is written; the host closes its port, and the connections of all clients;
 the lease is given back; the host closes the storage, and begins anew as a node
 that follows.  Until the lease is given back, nothing waits for a disk, nor for
@@ -38,6 +38,7 @@ import logging
 import threading
 import time
 import typing
+from collections.abc import Callable
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
@@ -48,6 +49,7 @@ from ..leading.replicator import Replicator
 from ..leading.writer import Writer
 from ..log.interface import Log
 from ..log.interface import Unanswered
+from . import packs
 from .holding import Holding
 from .presence import Presence
 from .stepdown import Requests
@@ -105,6 +107,7 @@ class Primary(Replicator):
         logger.info('%s: this node leads, in epoch %d', self._node,
                     self._writer.state.epoch)
         self._storage = storage
+        self._holding.serves = True
         self._looking.start()
         self._asking.start()
 
@@ -137,10 +140,7 @@ class Primary(Replicator):
             return self._holding.lost, True
         if self._writer.fenced is not None:
             return f'its log takes nothing more ({self._writer.fenced})', True
-        if self._storage.has_stopped:
-            return _DISK, False
-        gives_way = self._presence.why_it_should_give_way
-        return None if gives_way is None else (gives_way, True)
+        return (_DISK, False) if self._storage.has_stopped else None
 
     def _be_silent(self, silent: bool) -> None:
         assert self._storage is not None
@@ -178,6 +178,14 @@ class Primary(Replicator):
         else:
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
+
+    # A pack
+
+    def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
+        for _ in packs.waiting(lambda: self._presence.heard, part):
+            look()
+            self._refuse_when_stopped()
+            self._stopped.wait(LOOK_EVERY)
 
     # The retreat
 

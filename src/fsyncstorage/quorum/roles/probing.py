@@ -95,6 +95,11 @@ class Probing:
         """Seconds since the last round began that was good."""
         return time.monotonic() - self._good
 
+    @property
+    def overdue(self) -> float:
+        """The same, or since there are probes at all."""
+        return time.monotonic() - max(self._good, self._begun)
+
     def works_since(self, moment: float) -> bool:
         """Was there a good round that began after this moment?  If not, there
         is one at once."""

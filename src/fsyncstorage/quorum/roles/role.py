@@ -14,10 +14,12 @@ standby      it follows (standby), and asks for the lease (holding), except
              while it is in trouble, or replaces its file by a packed one,
              which may take as long as a pack
 taking over  it has the lease: it reads to the head, and leads (takeover).  If
-             the lease is lost before that, it is a standby again.  If it
-             cannot get to the head, it gives the lease back, and begins anew
-             with what it has kept
+             the lease is lost before that, it is a standby again
 primary      the storage is open, and its replica (primary) knows of the lease
+
+A standby that was misled by a member of the log, and a node that cannot get to
+the head, gives the lease back if it has it, and begins anew with what it has
+kept.
 
 There is no way back: a primary that is to follow again begins anew, in another
 process or by `exec`, without any state of the former one.
@@ -102,6 +104,10 @@ class _Stopped(Exception):
     """The node was closed before it leads."""
 
 
+class _Misled(Exception):
+    """The standby has applied what only one member has."""
+
+
 class Node:
 
     def __init__(self, path: str, setup: Setup, index_every: int,
@@ -131,10 +137,11 @@ class Node:
             [tempfile.gettempdir()], OF_THE_LEASE * setup.lease)
         self._holding = Holding(
             setup.open_log(), name_of_process(setup.node), setup.lease,
-            self._woken.set, probing.works_since)
+            self._woken.set, probing.works_since,
+            lambda: self._presence.why_it_should_give_way)
         self._presence = Presence(
             self._holding.log, setup.lease, setup.patience, probing,
-            self._said)
+            self._said, self._of_pack)
         self._standby: Standby | None = None
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'role of {setup.node}')
@@ -178,10 +185,11 @@ class Node:
 
     @property
     def _could_lead(self) -> bool:
-        """(A node that replaces its file may need as long as a pack.)"""
+        """(A node whose pack is late may need as long as that.)"""
         standby = self._standby
         return (self.role == STANDBY and standby is not None
-                and standby.trouble is None and not standby.is_replacing)
+                and standby.trouble is None
+                and not standby.follower.waits_for_its_pack)
 
     @property
     def why_not_following(self) -> str | None:
@@ -189,7 +197,7 @@ class Node:
         standby = self._standby
         if self.role == STANDBY and standby is not None and (
                 standby.has_caught_up):
-            return (standby.trouble or self._holding.trouble
+            return (standby.why_not_ready or self._holding.trouble
                     or self._presence.disk_trouble)
         return self.trouble
 
@@ -201,7 +209,11 @@ class Node:
         standby = self._standby
         could_lead = self._could_lead and self.why_not_following is None
         return self._place(), could_lead, (
-            self._why_anew or (standby and standby.trouble) or '')
+            self._why_anew or (standby and standby.why_not_ready) or '')
+
+    def _of_pack(self) -> tuple[int, bytes]:
+        standby = self._standby
+        return (0, b'') if standby is None else standby.follower.pack_said
 
     @property
     def trouble(self) -> str:
@@ -211,7 +223,8 @@ class Node:
         else:
             lag = standby.lag
             words = [f'this node is a standby, {lag.records} records and'
-                     f' {lag.bytes} bytes behind the log', standby.trouble]
+                     f' {lag.bytes} bytes behind the log',
+                     standby.why_not_ready]
         if self._holding.trouble is not None:
             words.append(f'no answer about the lease: {self._holding.trouble}')
         words.append(self._presence.disk_trouble)
@@ -253,7 +266,10 @@ class Node:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                follower = self._begin_anew(log, error)
+                log.close()
+                follower = self._begin_anew(error)
+                log = follower.log
+                stack.callback(log.close)
             stack.callback(follower.close)
             author = self._author = Author(
                 node_name(self._setup.node), follower.identity)
@@ -263,7 +279,10 @@ class Node:
             self._presence.start(author)
             stack.pop_all()
         while True:
-            found = self._take_over(self._follow(follower))
+            try:
+                found = self._take_over(self._follow(follower))
+            except _Misled as error:
+                found = self._begin_anew(error)
             if not isinstance(found, Follower):
                 return found
             follower = found
@@ -313,10 +332,8 @@ class Node:
                               lambda: self._holding.is_believed,
                               self._stopping)
             except (Refused, OSError) as error:
-                self._holding.give_up()
                 follower.close()
-                follower = self._begin_anew(log, error)
-                writer = None
+                return self._begin_anew(error)
             found: tuple[Opened, Primary] | Follower = follower
             if writer is not None:
                 primary = Primary(
@@ -331,27 +348,36 @@ class Node:
             stack.pop_all()
         return found
 
-    def _begin_anew(self, log: Log, error: Exception) -> Follower:
-        """(As a standby does: what was applied may come from one wrong member;
-        and a disk that is full is retried.)"""
+    def _begin_anew(self, error: Exception) -> Follower:
+        """With what is kept: what was applied may come from one wrong member.
+        A disk that is full is retried."""
+        self.role = STARTING
+        self._holding.give_up()
         logger.warning(
-            '%s: this node cannot lead now, and begins anew with what it has'
-            ' kept: %s', self._setup.node, error)
-        while True:
-            self._why_anew = str(error)
-            try:
-                follower = self._begin(log)
-            except OSError as again:
-                error = again
-            else:
-                self._why_anew = None
-                return follower
-            if self._stopping.wait(LONGEST_PAUSE):
-                raise _Stopped from error
+            '%s: this node begins anew with what it has kept: %s',
+            self._setup.node, error)
+        with contextlib.ExitStack() as stack:
+            log = self._open_log()
+            stack.callback(log.close)
+            while True:
+                self._why_anew = str(error)
+                try:
+                    follower = self._begin(log)
+                except OSError as again:
+                    error = again
+                else:
+                    break
+                if self._stopping.wait(LONGEST_PAUSE):
+                    raise _Stopped from error
+            self._why_anew = None
+            stack.pop_all()
+        return follower
 
     def _look_at(self, standby: Standby) -> None:
         if self._stopping.is_set():
             raise _Stopped
+        if standby.is_misled:
+            raise _Misled(standby.ended)
         for ended in standby.ended, self._presence.taken:
             if ended is not None:
                 raise Refused(ended)
