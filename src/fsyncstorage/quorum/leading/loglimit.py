@@ -35,7 +35,6 @@ from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
-from ..log.notes import Author
 from . import held
 from .earlier import Earlier
 
@@ -61,8 +60,6 @@ class Trims(typing.NamedTuple):
     #: Whether, at the limit, a node that is behind is left behind.  Otherwise
     #: commits wait for it.
     drops: bool = False
-    #: Of the notes of this node, if there is one already.
-    author: Author | None = None
 
 
 class _Waiting(typing.NamedTuple):

@@ -255,7 +255,7 @@ class Node:
                     raise
                 follower = self._begin_anew(log, error)
             stack.callback(follower.close)
-            author = self._author = Author(
+            author = Author(
                 node_name(self._setup.node), follower.identity)
             patience.answer(author.claim, log, follower.kept.place)
             self._place = lambda: follower.kept.place
@@ -320,8 +320,7 @@ class Node:
             found: tuple[Opened, Primary] | Follower = follower
             if writer is not None:
                 primary = Primary(
-                    log, writer,
-                    self._setup.trims._replace(author=self._author),
+                    log, writer, self._setup.trims,
                     self._holding, self._presence, self._setup.node,
                     self._host)
                 before = follower.kept.place
