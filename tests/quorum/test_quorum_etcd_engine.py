@@ -2,7 +2,6 @@
 damaged, away, full or stopped.  Goes with `quorum/etcd/engine.py`.
 """
 
-import os
 
 from fsyncstorage.quorum.etcd import engine
 from fsyncstorage.quorum.etcd.keys import Keys
@@ -14,9 +13,7 @@ from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import of_nodes
 
 from ..support import Thread
-from ..support import until
 from .gateway import ALARM
-from .gateway import AUTHENTICATE
 from .gateway import DEFRAGMENT
 from .gateway import KV
 from .gateway import WATCH
@@ -274,17 +271,6 @@ class Waiting(EtcdCase):
         self.log.wait(1, 60)
 
 
-    def test_a_member_that_ends_it_in_time(self):
-        """(As etcd does, if it sees first that there is no more time.)"""
-        def instead(call):
-            if call.path == WATCH:
-                call.fail(1, 'etcdserver: watch canceled')
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
-        self.log.wait(1, 0.1)
-
-
 class Stopping(EtcdCase):
 
     #: A call that is not woken hangs.
@@ -309,29 +295,6 @@ class Stopping(EtcdCase):
             waiting.result()
 
 
-class Closing(EtcdCase):
-
-    #: Under load a file stays now and then: grpcio does not forget a call
-    #: whose end nobody has read.  (To be found: which one is it?)
-    level = 3
-
-    def test_no_connection_is_left(self):
-        """Also where notices would come, or an answer was not waited for."""
-        def files():
-            return len(os.listdir('/proc/self/fd'))
-
-        self.append(b'1')
-        for number in range(10):
-            if number == 2:  # (grpcio opens some files for all its channels)
-                before = files()
-            log = self.another()
-            log.wait(1, 60)
-            log.ask(START, place(1), b'another')
-            log.ask(START, place(1), b'another')
-            log.close()
-        until(lambda: files() <= before, 'all connections have ended')
-
-
 class Users(GatewaysCase):
 
     def setUp(self):
@@ -344,17 +307,6 @@ class Users(GatewaysCase):
         self.store.tokens.clear()
         self.assertEqual(self.log.ends().head, START)
 
-    def test_a_token_that_would_be_no_header(self):
-        def altered(path, answer):
-            if path == AUTHENTICATE:
-                answer.token = token
-
-        for gateway in self.gateways.members:
-            gateway.altered = altered
-        for token in 'a\r\nb: c', 'x' * 5000, '', '\xe9':
-            with self.assertRaises(Unanswered):
-                self.another(user='node', password='secret').ends()
-
 
 class Bounds(EtcdCase):
 
@@ -365,10 +317,3 @@ class Bounds(EtcdCase):
         self.assertEqual(len(self.log.notes()), engine.MOST_NOTES)
         self.log.note(A, b'')
         self.assertIn('forget', self.unanswered('notes'))
-
-    def test_a_value_under_another_key(self):
-        """All that are sealed name their key."""
-        self.store.values[KEYS.head] = self.store.values[KEYS.log]
-        self.unanswered('ends')
-        self.store.values[KEYS.head] = sealed(KEYS.head, b'short')
-        self.unanswered('ends')
