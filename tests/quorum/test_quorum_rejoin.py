@@ -69,6 +69,17 @@ class Rejoined(FollowTest):
             self.assertEqual(file.read(), tail)
         self.assertIn('Data.fs.tr0', logs.output[0])
 
+    def test_the_cut_is_durable_before_anything_is_written(self):
+        """Else a power cut may bring back what was there."""
+        self.begin()
+        self.replace(self.content() + b'tail')
+        self.logged.write(10)
+        disk = self.controlled_disk()
+        self.rejoin()
+        cut = disk.log.index('truncate')
+        self.assertEqual(
+            disk.log[cut:cut + 3], ['truncate', 'sync', 'write'])
+
     def test_waiting_ends_when_it_is_told_to(self):
         self.begin()
         self.replace(self.content() + b'tail')
@@ -296,6 +307,12 @@ class Applied(FollowTest):
         super().setUp()
         self.begin()
         self.follower = self.rejoin()
+
+    def test_a_batch_that_is_given_up_is_cut_off(self):
+        self.logged.write(10).write_some_of(400)
+        self.logged.lead()
+        self.apply_all(self.follower)
+        self.assertEqual(self.content(), self.here().content)
 
     def test_a_batch_that_is_no_transactions_does_not_count(self):
         end = self.follower.whole.end
