@@ -253,6 +253,34 @@ class NotKnown(AgreeingCase):
 
 class Kept(NodeTest):
 
+    def test_the_epoch_before_anything_of_it(self):
+        for epoch in 1, 2:
+            storage = self.lead()
+            self.assertEqual(self.kept().epoch, epoch)
+            storage.close()
+
+    def test_never_more_than_both_have(self):
+        """The log, and the disk."""
+        disk, storage = self.controlled_disk(), self.lead()
+        before = self.kept()
+        for number, first in enumerate(['log', 'disk']):
+            if first == 'log':
+                disk.hold_again()
+                committer = Thread(commit, storage, {number: b'x'})
+                disk.wait_for_sync()
+            else:
+                storage.line.hold_answers()
+                committer = Thread(commit, storage, {number: b'x'})
+                storage.line.wait_for_question()
+            storage.replica.keep()
+            self.assertEqual(self.kept(), before)
+            disk.release_syncs()
+            storage.line.release_answers()
+            committer.result()
+            storage.replica.keep()
+            before = self.kept()
+            self.assertEqual(before.end, storage.getSize())
+
     def test_it_is_tried_again(self):
         self.patch(keeping, LATE=0.0)
         storage, save = self.lead(), states.save
