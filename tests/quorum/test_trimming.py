@@ -18,7 +18,7 @@ from fsyncstorage.quorum.history.staged import new_id
 from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import trimming
-from fsyncstorage.quorum.leading.earlier import Earlier
+from fsyncstorage.quorum.leading.held import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.loglimit import Trims
 from fsyncstorage.quorum.leading.trimming import Trimming

@@ -5,8 +5,8 @@
 - keeping       saves the state, in a thread
 - staging       puts the blobs of a vote into the log; a thread removes those
                 that no record names
-- held          what the log has of some records: bytes, and blobs they name
-- earlier       reads what the log had before this writer led
+- held          what the log has of some records: bytes, and blobs they name;
+                and what it had before this writer led
 - trimming      removes from the log what all nodes have kept
 - loglimit      limits the size of the log, and queues what waits for room
 """

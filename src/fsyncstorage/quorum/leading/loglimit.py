@@ -21,7 +21,7 @@ So the log may have the limit, one batch and a few small records, plus staged
 blobs up to the limit once more.
 
 The size of what was there before this writer led is known when it was read
-(earlier).  Until then this writer brings in no more than a quarter of the
+(held).  Until then this writer brings in no more than a quarter of the
 limit: otherwise several writers, one after the other, might fill the engine.
 
 Each waiter looks again after each `PAUSE`.  The lock is a leaf.
@@ -36,7 +36,7 @@ from collections.abc import Callable
 from ZODB.POSException import StorageTransactionError
 
 from . import held
-from .earlier import Earlier
+from .held import Earlier
 
 logger = logging.getLogger(__name__)
 

@@ -57,7 +57,7 @@ from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.notes import Author
 from ..log.outage import Outage
-from .earlier import Earlier
+from .held import Earlier
 from .keeping import Keeper
 from .loglimit import LogLimit
 from .loglimit import Trims

@@ -14,7 +14,7 @@ A thread removes what is not needed, and does related work:
 - What was staged for aborted transactions (`drop`) is removed at once.  After
   some megabytes of it, the engine is told to free what was removed.
 - What the log had before this writer led is read, in slices, in half of the
-  thread's time (earlier).  When that is known, and then once an hour, all
+  thread's time (held).  When that is known, and then once an hour, all
   staged blobs that no record names, and no vote has under way, are removed.
 - If the engine is full, it is told to make room (`may_be_full`).  A primary
   cannot keep its lease then, so nobody else is there to do it.
@@ -60,7 +60,7 @@ from ..log.interface import Missing
 from ..log.interface import Unanswered
 from ..log.outage import Outage
 from ..log.outage import Patience
-from .earlier import Earlier
+from .held import Earlier
 from .loglimit import LogLimit
 from .writer import Writer
 

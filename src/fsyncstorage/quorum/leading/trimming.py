@@ -55,7 +55,7 @@ from ..log.notes import of_nodes
 from ..log.notes import parse_note
 from ..log.notes import shown
 from ..log.reading import Refused
-from .earlier import Earlier
+from .held import Earlier
 from .loglimit import LogLimit
 from .writer import Fenced
 
