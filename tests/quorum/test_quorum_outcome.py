@@ -31,7 +31,7 @@ from ..support import oid
 from ..support import until
 from .logged import bootstrap
 from .nodes import NodeTest
-from .nodes import followed
+from .nodes import state_behind
 
 
 class NodesTest(NodeTest):
@@ -169,7 +169,7 @@ class Moments:
 
         self.engine.landed = landed
         committing = Thread(self.commit, 1, bytes(2 * MOST))
-        until(lambda: followed(self.engine)[0].incomplete, 'a part')
+        until(lambda: state_behind(self.engine).incomplete, 'a part')
         self.engine.landed = lambda raw: None
         self.kill_soon()
         self.check_not_kept(committing)
