@@ -68,7 +68,7 @@ class RoundsCase(TestCase):
         self.earlier = self.known() if is_read else self.known(nothing=True)
         self.limit = LogLimit(limit, self.logged.writer.held, self.earlier)
         return Trimming('a test', self.log, Author(A, SELF), self.logged.say,
-                        drops, self.limit, self.earlier)
+                        drops, self.limit)
 
     def known(self, nothing=False, log=None):
         """What the log had before the writer led; or nothing yet."""

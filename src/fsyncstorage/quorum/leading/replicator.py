@@ -95,12 +95,10 @@ class Replicator(Replica):
         self._writer = writer
         self._outage = Outage('commits wait')
         self._trims = trims
-        self._earlier = Earlier(log)
-        self._limit = LogLimit(
-            0 if trims is None else trims.limit, writer.held,
-            self._earlier)
-        self._staging = Staging(log, writer, self._earlier, self._limit,
-                                self._refuse_when_stopped)
+        self._limit = LogLimit(0 if trims is None else trims.limit,
+                               writer.held, Earlier(log))
+        self._staging = Staging(
+            log, writer, self._limit, self._refuse_when_stopped)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -126,14 +124,13 @@ class Replicator(Replica):
         self._keeper = Keeper(path, state, read)
         self._keeper.start()
         self._watch.start()
-        self._earlier.begin(state.place)
+        self._limit.begin(path, state.place)
         self._staging.begin(path, state)
-        self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
                 path, self._log,
                 Author(self._trims.node, self._keeper.identity), self.say,
-                self._trims.drops, self._limit, self._earlier)
+                self._trims.drops, self._limit)
             self._trimming.start()
 
     # A vote

@@ -60,7 +60,6 @@ from ..log.interface import Missing
 from ..log.interface import Unanswered
 from ..log.outage import Outage
 from ..log.outage import Patience
-from .held import Earlier
 from .loglimit import LogLimit
 from .writer import Writer
 
@@ -109,13 +108,12 @@ class Staged:
 
 class Staging:
 
-    def __init__(self, log: Log, writer: Writer, earlier: Earlier,
-                 limit: LogLimit, refuse: Callable[[], object]) -> None:
+    def __init__(self, log: Log, writer: Writer, limit: LogLimit,
+                 refuse: Callable[[], object]) -> None:
         """`refuse` raises NotReplicated if nothing more is to be offered."""
         self._log = log
         self._refuse = refuse
         self._writer = writer
-        self._earlier = earlier
         self._limit = limit
         self._path = ''
         self._closing = threading.Event()
@@ -302,7 +300,7 @@ class Staging:
             self._pause = FIRST_PAUSE
 
     def _say_trouble(self) -> None:
-        trouble = self._earlier.trouble
+        trouble = self._limit.earlier.trouble
         if trouble is not None and not self._is_said:
             self._is_said = True
             logger.error('%s: its log is trimmed no further: %s', self._path,
@@ -345,13 +343,13 @@ class Staging:
 
     def _read_earlier(self) -> None:
         begin = time.monotonic()
-        self._earlier.go_on()
-        if not self._earlier.is_read:
+        self._limit.earlier.go_on()
+        if not self._limit.earlier.is_read:
             self._come_again(time.monotonic() - begin)
 
     def _sweep(self) -> None:
         now = time.monotonic()
-        if not self._earlier.is_read or (
+        if not self._limit.earlier.is_read or (
                 self._swept is not None and now < self._swept + SWEPT_EVERY):
             return
         there = {id for id in self._log.all_staged()
@@ -373,8 +371,7 @@ class Staging:
         """
         with self._lock:
             under_way = set(self._open)
-        return (under_way | self._earlier.held.named()
-                | self._writer.held.named())
+        return under_way | self._limit.named_before()
 
     # The end
 

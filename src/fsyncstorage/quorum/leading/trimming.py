@@ -55,7 +55,6 @@ from ..log.notes import of_nodes
 from ..log.notes import parse_note
 from ..log.notes import shown
 from ..log.reading import Refused
-from .held import Earlier
 from .loglimit import LogLimit
 from .writer import Fenced
 
@@ -73,7 +72,7 @@ class Trimming:
 
     def __init__(self, name: str, log: Log, author: Author,
                  bring_in: Callable[[Trim], object], drops: bool,
-                 limit: LogLimit, earlier: Earlier) -> None:
+                 limit: LogLimit) -> None:
         """`bring_in` returns when a record is in the log; it raises Fenced or
         NotReplicated if it will not be."""
         self._name = name
@@ -82,7 +81,6 @@ class Trimming:
         self._bring_in = bring_in
         self._drops = drops
         self._limit = limit
-        self._earlier = earlier
         #: A Trim in the log allows to remove the records before this one; 0:
         #: they are removed.
         self._said_first = 0
@@ -156,7 +154,7 @@ class Trimming:
     @property
     def _known_to(self) -> int:
         """Records after this one may name blobs that are not known."""
-        earlier = self._earlier
+        earlier = self._limit.earlier
         return sys.maxsize if earlier.is_read else earlier.next
 
     def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
@@ -218,7 +216,7 @@ class Trimming:
     def _what_holds_it(self, places: Mapping[bytes, Place],
                        ends: Ends) -> str:
         if self._known_to < _first(places):
-            return (self._earlier.trouble
+            return (self._limit.earlier.trouble
                     or 'what it had before this node led is not read yet')
         node = min(places, key=lambda each: places[each].sequence)
         if node == self._author.name:
