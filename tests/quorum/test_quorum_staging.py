@@ -338,6 +338,8 @@ class Removed(StagingTest):
     def setUp(self):
         super().setUp()
         self.storage = self.lead()
+        for number in range(2, 12):  # more than one read has
+            commit(self.storage, {number: b'x'})
         self.commit_blobs(self.storage, {1: b'used'})
         self.used = self.engine.all_staged()
 
@@ -370,34 +372,38 @@ class Removed(StagingTest):
         self.assertIn(f'record {number},', logs.output[0])
         self.assertEqual(self.engine.all_staged(), there)
 
-    def test_what_becomes_named_meanwhile(self):
-        """An id goes from those under way to those that are named."""
-        transaction = self.vote_blobs(self.storage, {2: b'x'})
-        real, looks = self.engine.all_staged, []
+    def test_what_is_staged_and_named_meanwhile(self):
+        """An id is under way before it is there, and named before it stops
+        being under way."""
+        transaction = self.vote_blobs(self.storage, {20: b'x'})
+        real, looks, voted = self.engine.all_staged, [], []
 
-        def named_meanwhile():
-            found = real()
+        def meanwhile():
             if not looks:
+                voted.append(self.vote_blobs(self.storage, {21: b'x'}))
+            looks.append(real())
+            if len(looks) == 1:
                 self.storage.tpc_finish(transaction)
-            looks.append(found)
-            return found
+            return looks[-1]
 
-        self.patch(self.engine, all_staged=named_meanwhile)
+        self.patch(self.engine, all_staged=meanwhile)
         self.patch(staging, SWEPT_EVERY=0.01)
         self.storage.replica._staging.drop([])  # wakes it
         until(lambda: len(looks) > 1, 'it has looked')
-        self.assertEqual(len(real()), 2)
+        self.assertEqual(len(real()), 3)
 
     def test_a_full_log_makes_room_by_itself(self):
         """What was dropped is removed before."""
-        transaction = self.vote_blobs(self.storage, {2: b'x'})
+        transaction = self.vote_blobs(self.storage, {20: b'x'})
+        with mock.patch.object(
+                self.storage.replica._staging._thread, 'wake'):
+            self.storage.tpc_abort(transaction)
         real, seen = self.engine.make_room, []
         self.patch(self.engine, make_room=lambda: (
             seen.append(self.engine.all_staged()), real())[1])
         self.engine.is_full = self.engine.has_free_pages = True
         with self.assertLogs(staging.__name__, 'WARNING') as logs:
-            self.storage.tpc_abort(transaction)
-            commit(self.storage, {3: b'x'})
+            commit(self.storage, {30: b'x'})
             until(lambda: logs.output, 'it says so')
         self.assertEqual(seen, [self.used])
 
