@@ -1,14 +1,17 @@
 """The log on etcd, on members in this process: what it promises when they are
-damaged, away, full or stopped.  Goes with `quorum/etcd/engine.py`.
+damaged, away, full or stopped, or send anything at all.  Goes with
+`quorum/etcd/engine.py`.
 """
 
-
 from fsyncstorage.quorum.etcd import engine
+from fsyncstorage.quorum.etcd import messages
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
+from fsyncstorage.quorum.etcd.member import LONGEST
 from fsyncstorage.quorum.log import members
 from fsyncstorage.quorum.log.interface import NOTE
 from fsyncstorage.quorum.log.interface import Full
+from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import of_nodes
 
@@ -30,6 +33,19 @@ from .samples import LOG
 
 KEYS = Keys('test')
 CLUSTER = 'fsyncstorage.quorum.etcd.cluster'
+
+
+#: In the place of an answer to any question: no message; one whose fields are
+#: of other kinds; more than was asked for, or less.
+ANSWERS = [
+    b'\xff' * 20, b'\x0a', b'\x0a\x05abc', b'\x10' + b'\xff' * 11, b'\0\0',
+    *(messages.CLASSES['TxnResponse'](
+        succeeded=True, responses=[{'response_range': {'kvs': [
+            {'key': key, 'value': b'x'}] * kvs}}] * responses
+        ).SerializeToString()
+      for key in (b'', b'test/record/x', b'test/log')
+      for kvs in (0, 1, 9000) for responses in (0, 1, 3, 4)),
+]
 
 
 class Promises(Contract, GatewaysCase):
@@ -58,6 +74,11 @@ class EtcdCase(GatewaysCase):
         with self.assertRaises(Unanswered) as raised:
             getattr(self.log, name)(*args)
         return str(raised.exception)
+
+    def all_send(self, instead):
+        """All members answer so, where that is an answer."""
+        for gateway in self.gateways.members:
+            gateway.instead = instead
 
 
 def flipped(value):
@@ -230,8 +251,7 @@ class Trimming(EtcdCase):
             if call.path == KV + 'Compact':
                 call.fail(7, 'etcdserver: permission denied')
 
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.all_send(instead)
         with self.assertLogs('fsyncstorage.quorum.etcd.room') as said:
             self.log.trim(3)
             self.log.trim(3)
@@ -262,11 +282,9 @@ class Waiting(EtcdCase):
             return [notice(created=True), notice(canceled=True)
                     ] if call.path == WATCH else None
 
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.all_send(instead)
         self.assertIn('ended the watch', self.unanswered('wait', 1, 60))
-        for gateway in self.gateways.members:
-            gateway.instead = lambda call: None
+        self.all_send(lambda call: None)
         self.append(b'1')
         self.log.wait(1, 60)
 
@@ -285,8 +303,7 @@ class Stopping(EtcdCase):
             call.wait_for_the_end()
             return []
 
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.all_send(instead)
         waiting = Thread(self.log.ends)
         while not came:
             pass
@@ -317,3 +334,75 @@ class Bounds(EtcdCase):
         self.assertEqual(len(self.log.notes()), engine.MOST_NOTES)
         self.log.note(A, b'')
         self.assertIn('forget', self.unanswered('notes'))
+
+
+class AnyAnswer(EtcdCase):
+    """Those calls that take an answer apart, each in another way."""
+
+    patience = 1.5
+    CALLS = (
+        ('ends',), ('ends', 1), ('read', 1),
+        ('append', place(1), place(2), b'2'), ('hold', A, 60), ('notes',),
+        ('all_staged',), ('staged', A, 0), ('trim', 1))
+
+    def setUp(self):
+        super().setUp()
+        self.append(b'1')
+
+    def is_well(self):
+        self.all_send(lambda call: None)
+        self.assertEqual(self.log.read(1), [b'1'])
+
+
+class Answers(AnyAnswer):
+
+    level = 2
+
+    def test_what_is_no_answer_of_etcd(self):
+        """Nothing but Unanswered comes of it, or what a member may say."""
+        for answer in ANSWERS:
+            with self.subTest(answer[:30]):
+                self.all_send(lambda call: [answer])
+                for name, *args in self.CALLS:
+                    try:
+                        getattr(self.log, name)(*args)
+                    except (Missing, Unanswered):
+                        pass
+                self.is_well()
+
+    def test_another_number_of_answers(self):
+        self.all_send(lambda call: [])
+        for call in *self.CALLS, ('wait', 2, 0.1):
+            self.unanswered(*call)
+        self.is_well()
+
+    def test_one_that_is_too_long(self):
+        self.all_send(lambda call: [bytes(LONGEST + 1)])
+        self.assertIn('larger than max', self.unanswered('ends'))
+        self.is_well()
+
+
+class InTime(AnyAnswer):
+
+    def test_silence(self):
+        def instead(call):
+            call.wait_for_the_end()
+            return []
+
+        self.all_send(instead)
+        self.assertIn('in time', self.unanswered('ends'))
+        self.is_well()
+
+    def test_a_stream_of_notices_without_end(self):
+        """None of them is what is waited for: its time comes to an end."""
+        def instead(call):
+            return notices(call) if call.path == WATCH else None
+
+        def notices(call):
+            yield notice(created=True)
+            while not call.has_ended:
+                yield notice()
+
+        self.all_send(instead)
+        self.log.wait(2, 0.2)
+        self.is_well()
