@@ -7,6 +7,7 @@ system, if it is new enough.  Where there is none, tests are skipped
 Members end with their test, and with the process of the tests.
 """
 
+import contextlib
 import functools
 import http.client
 import json
@@ -50,6 +51,21 @@ def program():
 def needed(test):
     """A class of tests that is skipped without it."""
     return unittest.skipIf(program() is None, WITHOUT)(test)
+
+
+def asked(host, port, path, tls=None, **fields):
+    """The answer of a member, by its gateway of JSON; None: it gave none."""
+    connection = (
+        http.client.HTTPConnection(host, port, timeout=2) if tls is None else
+        http.client.HTTPSConnection(host, port, timeout=2, context=tls))
+    with contextlib.closing(connection):
+        try:
+            connection.request('POST', path, json.dumps(fields))
+            with connection.getresponse() as response:
+                answer = json.loads(response.read())
+        except (OSError, ValueError, http.client.HTTPException):
+            return None
+    return None if 'error' in answer or 'code' in answer else answer
 
 
 class Process:
@@ -96,25 +112,9 @@ class Process:
     def thaw(self):
         self.process.send_signal(signal.SIGCONT)
 
-    def ask(self, path, token=None, **fields):
+    def ask(self, path, **fields):
         """Its answer, straight from it; None: it gave none."""
-        if self.cluster.tls is None:
-            connection = http.client.HTTPConnection(
-                '127.0.0.1', self.port, timeout=2)
-        else:
-            connection = http.client.HTTPSConnection(
-                '127.0.0.1', self.port, timeout=2, context=self.cluster.tls)
-        try:
-            connection.request(
-                'POST', path, json.dumps(fields),
-                {'Authorization': token} if token else {})
-            with connection.getresponse() as response:
-                answer = json.loads(response.read())
-        except (OSError, ValueError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
-        return None if 'error' in answer or 'code' in answer else answer
+        return asked('127.0.0.1', self.port, path, self.cluster.tls, **fields)
 
     @property
     def is_leader(self):

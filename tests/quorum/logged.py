@@ -214,35 +214,6 @@ def bootstrap(path, state=BEGINNING, content=MAGIC):
             file.fileno(), length, position), SELF)
 
 
-class Watched(datafile.Disk):
-    """What is done to a data file, in order."""
-
-    def __init__(self, path):
-        self._path = path
-        self.done = []
-
-    def _is_data(self, fd):
-        return os.path.samestat(os.fstat(fd), os.stat(self._path))
-
-    def write(self, fd, *args):
-        super().write(fd, *args)
-        if self._is_data(fd):
-            self.done.append('write')
-
-    def truncate(self, fd, size):
-        super().truncate(fd, size)
-        self.done.append('truncate')
-
-    def sync(self, fd):
-        super().sync(fd)
-        if self._is_data(fd):
-            self.done.append('sync')
-
-    def replace(self, source, target):
-        super().replace(source, target)
-        self.done.append(os.path.basename(target))
-
-
 class FollowTest(TestCase):
 
     def setUp(self):

@@ -120,17 +120,12 @@ def started(storage, path, log, name, replicator=Replicator, **options):
         follower.close()  # unless it was handed over
 
 
-def followed(engine):
-    """The state and the content of a file that follows all of the log."""
-    return contents(engine.records)
-
-
 def state_behind(engine):
-    return followed(engine).state
+    return contents(engine.records).state
 
 
 def content_of(engine):
-    return followed(engine).content
+    return contents(engine.records).content
 
 
 def bodies(engine):

@@ -84,12 +84,6 @@ class Member:
         status, words = self.ready()
         return status == 503 and 'standby, 0 records and 0 bytes' in words
 
-    @property
-    def stands_by(self):
-        """It follows, and may be behind: others commit."""
-        status, words = self.ready()
-        return status == 503 and 'standby' in words
-
     def kill(self):
         self.process.kill()
         self.process.wait()

@@ -8,7 +8,6 @@ from fsyncstorage.quorum.history.record import FRONT
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Record
 from fsyncstorage.quorum.history.record import pack
-from fsyncstorage.quorum.leading.writer import Writer
 
 LOG = b'the log'.ljust(16)
 OTHER = b'another log'.ljust(16)
@@ -66,10 +65,3 @@ def settle(writer, tries=20):
         if writer.advance():
             return
     raise AssertionError('it takes too long')
-
-
-def leader(log, state, name='writer'):
-    writer = Writer(log, state, identify(name))
-    writer.lead(b'node'.ljust(16))
-    settle(writer)
-    return writer

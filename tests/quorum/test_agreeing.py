@@ -29,7 +29,6 @@ from fsyncstorage.quorum.leading import replicator
 from ..pack.nodes import Committer
 from ..pack.phases import at
 from ..support import PATIENCE
-from ..support import ControlledDisk
 from ..support import Thread
 from ..support import commit
 from ..support import until
@@ -252,88 +251,48 @@ class NotKnown(AgreeingCase):
         self.starts_again(0)
 
 
-ENOSPC = OSError(28, 'No space left on device')
-
-
-class SyncedDisk(ControlledDisk):
-    """Knows how much of a data file was synced."""
-
-    def __init__(self):
-        super().__init__()
-        self.synced = {}  # by inode
-
-    def sync(self, fd):
-        status = os.fstat(fd)
-        super().sync(fd)
-        self.synced[status.st_ino] = status.st_size
-
-
 class Kept(NodeTest):
 
-    def setUp(self):
-        super().setUp()
-        self.disk = SyncedDisk()
-        self.saved = []
-        self.errors = []
-        self.patch(datafile, disk=self.disk)
-        self.save = states.save
-        self.patch(states, save=self.checked_save)
-
-    def checked_save(self, path, state, *more):
-        if self.errors:
-            raise self.errors.pop()
-        inode = os.stat(path).st_ino
-        self.assertLessEqual(state.end, self.disk.synced[inode])
-        self.assertIsNone(state.incomplete)
-        self.save(path, state, *more)
-        self.saved.append(state)
-
-    def soon(self):
-        self.patch(keeping, LATE=0.0)
-
     def test_the_epoch_before_anything_of_it(self):
-        storage = self.lead()
-        self.assertEqual(self.kept().epoch, 1)
-        storage.close()
-        self.lead()
-        self.assertEqual(self.kept().epoch, 2)
+        for epoch in 1, 2:
+            storage = self.lead()
+            self.assertEqual(self.kept().epoch, epoch)
+            storage.close()
 
-    def until_kept(self, storage):
-        until(lambda: storage.stats()['quorum']['kept_sequence']
-              == storage.stats()['quorum']['sequence'], 'kept')
-        self.assertEqual(self.kept().end, storage._pos)
-
-    def test_not_what_the_log_alone_has(self):
-        """The disk is not synced yet."""
-        self.soon()
-        storage = self.lead()
+    def test_never_more_than_both_have(self):
+        """The log, and the disk."""
+        disk, storage = self.controlled_disk(), self.lead()
         before = self.kept()
-        self.disk.hold_syncs()
-        committer = Thread(commit, storage, {1: b'x'})
-        self.disk.wait_for_sync()
-        storage.replica._keeper.save()
-        self.assertEqual(self.kept(), before)
-        self.disk.release_syncs()
-        committer.result()
-
-    def test_not_what_the_disk_alone_has(self):
-        self.soon()
-        storage = self.lead()
-        before = self.kept()
-        storage.line.hold_answers()
-        committer = Thread(commit, storage, {1: b'x'})
-        storage.line.wait_for_question()
-        storage.replica._keeper.save()
-        self.assertEqual(self.kept(), before)
-        storage.line.release_answers()
-        committer.result()
+        for number, first in enumerate(['log', 'disk']):
+            if first == 'log':
+                disk.hold_again()
+                committer = Thread(commit, storage, {number: b'x'})
+                disk.wait_for_sync()
+            else:
+                storage.line.hold_answers()
+                committer = Thread(commit, storage, {number: b'x'})
+                storage.line.wait_for_question()
+            storage.replica.keep()
+            self.assertEqual(self.kept(), before)
+            disk.release_syncs()
+            storage.line.release_answers()
+            committer.result()
+            storage.replica.keep()
+            before = self.kept()
+            self.assertEqual(before.end, storage.getSize())
 
     def test_it_is_tried_again(self):
-        self.soon()
-        storage = self.lead()
-        self.errors += [ENOSPC, ENOSPC]
+        self.patch(keeping, LATE=0.0)
+        storage, save = self.lead(), states.save
+        no_room = [OSError(28, 'No space left on device')] * 2
+        self.patch(states, save=lambda *args: (
+            _raise(no_room.pop()) if no_room else save(*args)))
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             commit(storage, {1: b'x'})
-            self.until_kept(storage)
+            until(lambda: self.kept().end == storage._pos, 'kept')
         self.assertEqual(len(logs.output), 1)
         self.assertIn('is tried again', logs.output[0])
+
+
+def _raise(error):
+    raise error

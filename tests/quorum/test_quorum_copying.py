@@ -19,7 +19,6 @@ from fsyncstorage.quorum.beginning import copying
 from fsyncstorage.quorum.beginning.bootstrap import begin
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.files import state as states
-from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.interface import Unanswered
@@ -285,12 +284,6 @@ class Begins(TestCase):
         super().setUp()
         self.engine = Engine(None)
         self.log = FakeLog(self.engine)
-
-    def follows(self):
-        """It is a node."""
-        follower = rejoin(self.path(), self.log, threading.Event())
-        self.addCleanup(follower.close)
-        return follower
 
     def filled(self):
         storage = self.open()

@@ -120,14 +120,6 @@ class Checks(EtcdCase):
         self.assertEqual(
             str(log.cluster.preferred), self.cluster.leader.address)
 
-    def test_one_member_under_three_names(self):
-        port = self.cluster.members[0].port
-        with self.assertRaises(Refused) as raised:
-            check(self.another([
-                f'http://127.0.0.1:{port}', f'http://localhost:{port}',
-                self.cluster.addresses[1]]), strict=True)
-        self.assertIn('the same member', str(raised.exception))
-
     def test_the_survey(self):
         found = survey(self.another())
         self.assertEqual(found.voting, 3)
@@ -136,13 +128,6 @@ class Checks(EtcdCase):
             self.assertGreater(status.size, 0)
         self.assertEqual(
             sum(each.leads for each in found.members.values()), 1)
-
-    def test_no_users(self):
-        with self.assertRaises(Refused) as raised:
-            check(self.another(
-                user='node', password='secret'), strict=True)
-        self.assertIn('no users', str(raised.exception))
-
 
 class FaultsCase(EtcdCase):
 
@@ -218,16 +203,6 @@ class Faults(FaultsCase):
         self.cluster.wait_until_ready()
         self.check_records()
 
-    def test_all_are_killed_and_start_again(self):
-        self.write()
-        for member in self.cluster.members:
-            member.kill()
-        for member in self.cluster.members:
-            member.start()
-        self.write()
-        self.cluster.wait_until_ready()
-        self.check_records()
-
     def test_a_wait_goes_on_with_another_member(self):
         self.write(1)
         self.log.wait(1, 10)
@@ -254,35 +229,6 @@ class NoRoom(FaultsCase):
     """A database that is full, and has room again."""
 
     layer = SMALL
-
-    def test_it_is_full_and_back(self):
-        self.write()
-        with self.assertRaises(Full) as raised:
-            for number in range(100):
-                self.log.stage(A, number, os.urandom(1 << 20))
-        self.assertIn('defrag', str(raised.exception))
-        after = place(self.before.sequence + 1)
-        with self.assertRaises(Full):
-            self.log.append(self.before, after, b'record')
-        with self.assertLogs(level='ERROR') as said:
-            check(self.another())
-        self.assertIn('NOSPACE', said.output[0])
-        # All can be read, and things can be removed.
-        self.check_records()
-        self.log.unstage([A])
-        self.log.trim(5)
-        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
-        # The operator's part.
-        for member in self.cluster.members:
-            self.assertIsNotNone(member.ask('/v3/maintenance/defragment'))
-        for alarm in self.cluster.leader.ask(
-                '/v3/maintenance/alarm', action='GET')['alarms']:
-            self.cluster.leader.ask(
-                '/v3/maintenance/alarm', action='DEACTIVATE', **alarm)
-        self.write()
-        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
-
-
     def fill(self, id):
         with self.assertRaises(Full):
             for number in range(100):
@@ -346,16 +292,6 @@ class Compaction(FaultsCase):
         self.assertEqual(list(found.alarms), [])
         for status in found.members.values():
             self.assertLess(status.size, 16 << 20)
-
-    def test_one_that_waits_is_not_harmed(self):
-        self.log.wait(1, 0.1)
-        waiting = Thread(self.log.wait, 3, 60)
-        other = self.another()
-        for sequence in range(1, 4):
-            other.append(self.before, place(sequence), b'record')
-            self.before = place(sequence)
-            other.trim(sequence)
-        waiting.result()
 
 
 class AsUser:
@@ -444,13 +380,6 @@ class Tls(TlsCase):
         self.another().append(place(1), place(2), b'2')
         waiting.result()
 
-    def test_a_stop_ends_a_wait(self):
-        log = self.another()
-        waiting = Thread(log.wait, 1, 60)
-        log.stop()
-        with self.assertRaises(Unanswered):
-            waiting.result()
-
     def test_certificates_that_are_refused(self):
         files = self.files
         for words, options in (
@@ -500,13 +429,6 @@ class Tls(TlsCase):
         shutil.copy(files.other_key, key)
         with self.assertRaisesRegex(Unanswered, 'refuses our certificate'):
             log.holder()
-
-    def test_a_name_that_is_not_in_it(self):
-        with self.assertRaises(Refused) as raised:
-            check(self.another([
-                f'https://localhost:{each.port}'
-                for each in self.cluster.members]), strict=True)
-        self.assertIn('its certificate is refused', str(raised.exception))
 
     def test_without_tls(self):
         plain = [f'http://127.0.0.1:{each.port}'

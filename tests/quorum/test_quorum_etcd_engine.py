@@ -1,22 +1,22 @@
 """The log on etcd, on members in this process: what it promises when they are
-damaged, away, full or stopped.  Goes with `quorum/etcd/engine.py`.
+damaged, away, full or stopped, or send anything at all.  Goes with
+`quorum/etcd/engine.py`.
 """
 
-import os
-
 from fsyncstorage.quorum.etcd import engine
+from fsyncstorage.quorum.etcd import messages
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
+from fsyncstorage.quorum.etcd.member import LONGEST
 from fsyncstorage.quorum.log import members
 from fsyncstorage.quorum.log.interface import NOTE
 from fsyncstorage.quorum.log.interface import Full
+from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import of_nodes
 
 from ..support import Thread
-from ..support import until
 from .gateway import ALARM
-from .gateway import AUTHENTICATE
 from .gateway import DEFRAGMENT
 from .gateway import KV
 from .gateway import WATCH
@@ -33,6 +33,19 @@ from .samples import LOG
 
 KEYS = Keys('test')
 CLUSTER = 'fsyncstorage.quorum.etcd.cluster'
+
+
+#: In the place of an answer to any question: no message; one whose fields are
+#: of other kinds; more than was asked for, or less.
+ANSWERS = [
+    b'\xff' * 20, b'\x0a', b'\x0a\x05abc', b'\x10' + b'\xff' * 11, b'\0\0',
+    *(messages.CLASSES['TxnResponse'](
+        succeeded=True, responses=[{'response_range': {'kvs': [
+            {'key': key, 'value': b'x'}] * kvs}}] * responses
+        ).SerializeToString()
+      for key in (b'', b'test/record/x', b'test/log')
+      for kvs in (0, 1, 9000) for responses in (0, 1, 3, 4)),
+]
 
 
 class Promises(Contract, GatewaysCase):
@@ -61,6 +74,11 @@ class EtcdCase(GatewaysCase):
         with self.assertRaises(Unanswered) as raised:
             getattr(self.log, name)(*args)
         return str(raised.exception)
+
+    def all_send(self, instead):
+        """All members answer so, where that is an answer."""
+        for gateway in self.gateways.members:
+            gateway.instead = instead
 
 
 def flipped(value):
@@ -233,8 +251,7 @@ class Trimming(EtcdCase):
             if call.path == KV + 'Compact':
                 call.fail(7, 'etcdserver: permission denied')
 
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.all_send(instead)
         with self.assertLogs('fsyncstorage.quorum.etcd.room') as said:
             self.log.trim(3)
             self.log.trim(3)
@@ -265,24 +282,11 @@ class Waiting(EtcdCase):
             return [notice(created=True), notice(canceled=True)
                     ] if call.path == WATCH else None
 
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.all_send(instead)
         self.assertIn('ended the watch', self.unanswered('wait', 1, 60))
-        for gateway in self.gateways.members:
-            gateway.instead = lambda call: None
+        self.all_send(lambda call: None)
         self.append(b'1')
         self.log.wait(1, 60)
-
-
-    def test_a_member_that_ends_it_in_time(self):
-        """(As etcd does, if it sees first that there is no more time.)"""
-        def instead(call):
-            if call.path == WATCH:
-                call.fail(1, 'etcdserver: watch canceled')
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
-        self.log.wait(1, 0.1)
 
 
 class Stopping(EtcdCase):
@@ -299,37 +303,13 @@ class Stopping(EtcdCase):
             call.wait_for_the_end()
             return []
 
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.all_send(instead)
         waiting = Thread(self.log.ends)
         while not came:
             pass
         self.log.stop()
         with self.assertRaises(Unanswered):
             waiting.result()
-
-
-class Closing(EtcdCase):
-
-    #: Under load a file stays now and then: grpcio does not forget a call
-    #: whose end nobody has read.  (To be found: which one is it?)
-    level = 3
-
-    def test_no_connection_is_left(self):
-        """Also where notices would come, or an answer was not waited for."""
-        def files():
-            return len(os.listdir('/proc/self/fd'))
-
-        self.append(b'1')
-        for number in range(10):
-            if number == 2:  # (grpcio opens some files for all its channels)
-                before = files()
-            log = self.another()
-            log.wait(1, 60)
-            log.ask(START, place(1), b'another')
-            log.ask(START, place(1), b'another')
-            log.close()
-        until(lambda: files() <= before, 'all connections have ended')
 
 
 class Users(GatewaysCase):
@@ -344,17 +324,6 @@ class Users(GatewaysCase):
         self.store.tokens.clear()
         self.assertEqual(self.log.ends().head, START)
 
-    def test_a_token_that_would_be_no_header(self):
-        def altered(path, answer):
-            if path == AUTHENTICATE:
-                answer.token = token
-
-        for gateway in self.gateways.members:
-            gateway.altered = altered
-        for token in 'a\r\nb: c', 'x' * 5000, '', '\xe9':
-            with self.assertRaises(Unanswered):
-                self.another(user='node', password='secret').ends()
-
 
 class Bounds(EtcdCase):
 
@@ -366,9 +335,74 @@ class Bounds(EtcdCase):
         self.log.note(A, b'')
         self.assertIn('forget', self.unanswered('notes'))
 
-    def test_a_value_under_another_key(self):
-        """All that are sealed name their key."""
-        self.store.values[KEYS.head] = self.store.values[KEYS.log]
-        self.unanswered('ends')
-        self.store.values[KEYS.head] = sealed(KEYS.head, b'short')
-        self.unanswered('ends')
+
+class AnyAnswer(EtcdCase):
+    """Those calls that take an answer apart, each in another way."""
+
+    patience = 1.5
+    CALLS = (
+        ('ends',), ('ends', 1), ('read', 1),
+        ('append', place(1), place(2), b'2'), ('hold', A, 60), ('notes',),
+        ('all_staged',), ('staged', A, 0), ('trim', 1))
+
+    def setUp(self):
+        super().setUp()
+        self.append(b'1')
+
+    def is_well(self):
+        self.all_send(lambda call: None)
+        self.assertEqual(self.log.read(1), [b'1'])
+
+
+class Answers(AnyAnswer):
+
+    level = 2
+
+    def test_what_is_no_answer_of_etcd(self):
+        """Nothing but Unanswered comes of it, or what a member may say."""
+        for answer in ANSWERS:
+            with self.subTest(answer[:30]):
+                self.all_send(lambda call: [answer])
+                for name, *args in self.CALLS:
+                    try:
+                        getattr(self.log, name)(*args)
+                    except (Missing, Unanswered):
+                        pass
+                self.is_well()
+
+    def test_another_number_of_answers(self):
+        self.all_send(lambda call: [])
+        for call in *self.CALLS, ('wait', 2, 0.1):
+            self.unanswered(*call)
+        self.is_well()
+
+    def test_one_that_is_too_long(self):
+        self.all_send(lambda call: [bytes(LONGEST + 1)])
+        self.assertIn('larger than max', self.unanswered('ends'))
+        self.is_well()
+
+
+class InTime(AnyAnswer):
+
+    def test_silence(self):
+        def instead(call):
+            call.wait_for_the_end()
+            return []
+
+        self.all_send(instead)
+        self.assertIn('in time', self.unanswered('ends'))
+        self.is_well()
+
+    def test_a_stream_of_notices_without_end(self):
+        """None of them is what is waited for: its time comes to an end."""
+        def instead(call):
+            return notices(call) if call.path == WATCH else None
+
+        def notices(call):
+            yield notice(created=True)
+            while not call.has_ended:
+                yield notice()
+
+        self.all_send(instead)
+        self.log.wait(2, 0.2)
+        self.is_well()

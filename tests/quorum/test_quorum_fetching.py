@@ -288,10 +288,12 @@ class Packs(BlobNodeTest):
         self.assertEqual(self.contents('a'), [b'new'])
 
     def test_random_histories(self):
-        """The directories are equal when the log is at its end."""
+        """The directories are equal when the log is at its end; what a pack
+        leaves out is removed, or kept beside the others."""
         for seed in range(4):
             choice, serials, commits = random.Random(seed), {}, 0
-            self.begin_pair()
+            keep_old = bool(seed % 2)
+            self.begin_pair(keep_old)
             for step in range(40):
                 what, number = choice.random(), choice.randrange(1, 5)
                 if what < .5:
@@ -313,6 +315,9 @@ class Packs(BlobNodeTest):
             self.follower.close()
             self.assertEqual(self.blob_files('b'), self.blob_files('a'))
             self.assertLess(len(self.contents('b')), commits)
+            for node in 'a', 'b':
+                self.assertEqual(
+                    bool(found_blobs(self.blob_dir(node) + '.old')), keep_old)
             for name in 'a', 'b':
                 shutil.rmtree(self.path(name))
             self.engine.__init__(LOG)

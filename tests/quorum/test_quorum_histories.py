@@ -20,7 +20,11 @@ from fsyncstorage.quorum.log import members
 from ..generated import settings
 from ..often import often
 from . import directed
+from .fakelog import Engine
+from .fakelog import FakeLog
 from .histories import Histories
+from .logcontract import Contract
+from .logcontract import WithoutALog
 
 #: A function, a part of its text, and what is there instead.
 MUTANTS = [
@@ -120,3 +124,22 @@ class AnyOrder(unittest.TestCase):
                 # what is written next does not begin where the file ends.)
                 with self.assertRaises((AssertionError, KeyError, ValueError)):
                     self.all_happen()
+
+
+class InMemory(unittest.TestCase):
+    """The log of these tests is one that keeps its promises."""
+
+    def setUp(self):
+        super().setUp()
+        self.engine = Engine(None)
+
+    def another(self):
+        return FakeLog(self.engine)
+
+
+class Promises(Contract, InMemory):
+    pass
+
+
+class NoLog(WithoutALog, InMemory):
+    pass

@@ -3,7 +3,6 @@ which is another node: at every moment of the loss (I3, I16).
 """
 
 import contextlib
-import os
 import threading
 from unittest import mock
 
@@ -11,15 +10,11 @@ from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.leading import replicator
-from fsyncstorage.quorum.leading.replicator import Replicator
-from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.server import oursession
 from fsyncstorage.server.oursession import OurSession
 from fsyncstorage.server.server import Server
@@ -34,54 +29,25 @@ from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
-from .fakelog import FakeLog
 from .logged import bootstrap
-from .nodes import Line
 from .nodes import NodeTest
-from .nodes import followed
-from .samples import identify
-from .samples import settle
+from .nodes import state_behind
 
 
 class NodesTest(NodeTest):
     """Nodes that start as real ones do, each with a server of its own."""
-
-    #: Do they have blobs?
-    has_blobs = False
 
     def setUp(self):
         super().setUp()
         # Those that are killed do not wait for their log.
         self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.0)
         self.addresses = {name: free_address() for name in 'abc'}
-        self.servers = {}
         self.called = []
-
-    def join(self, node):
-        """Its files are a copy of what the log has by now."""
-        bootstrap(self.path_of(node), *followed(self.engine))
 
     def lead(self, node):
         """It follows to the end of the log, leads, and opens its port."""
-        path = self.path_of(node)
-        if not os.path.exists(path):
-            bootstrap(path)
-        line = Line(FakeLog(self.engine))
-        blob_dir = f'{path}.blobs' if self.has_blobs else None
-        follower = rejoin(
-            path, FakeLog(self.engine), threading.Event(), blob_dir=blob_dir)
-        name = self._name(node)
-        writer = Writer(line, follower.state, identify(name))
-        writer.lead(node.encode().ljust(16))
-        settle(writer)
-        self.storage = FsyncStorage(
-            path, durability='quorum',
-            opened=follower.hand_over(writer.state.epoch),
-            replica=Replicator(line, writer),
-            blob_dir=blob_dir)
-        self.addCleanup(self.storage.close)
-        self.storage.line = line
-        self.server = self.servers[node] = self._serve(node)
+        self.storage = super().lead(node)
+        self.server = self._serve(node)
 
     def _serve(self, node):
         server = Server(self.addresses[node], {'1': self.storage})
@@ -203,7 +169,7 @@ class Moments:
 
         self.engine.landed = landed
         committing = Thread(self.commit, 1, bytes(2 * MOST))
-        until(lambda: followed(self.engine)[0].incomplete, 'a part')
+        until(lambda: state_behind(self.engine).incomplete, 'a part')
         self.engine.landed = lambda raw: None
         self.kill_soon()
         self.check_not_kept(committing)
@@ -238,23 +204,6 @@ class OfOneTrip(InOneTrip, Moments, NodesTest):
 class OfTwoTrips(InTwoTrips, Moments, NodesTest):
 
     level = 2
-
-
-class ByTheSameNode(OfOneTrip):
-    """Whose process was killed, and starts again."""
-
-    level = 2
-
-    next = 'a'
-
-    def join_others(self):
-        self.join('c')
-
-    def lead(self, node):
-        if node in self.servers:
-            # All of the process is gone, with its locks.
-            self._close(self.servers[node])
-        super().lead(node)
 
 
 class SideBySide(InOneTrip, NodesTest):

@@ -11,7 +11,6 @@ from unittest import mock
 
 from hypothesis import strategies
 
-from fsyncstorage import datafile
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.files.state import Becoming
 from fsyncstorage.quorum.files.state import Kept
@@ -302,48 +301,14 @@ class TheFile(unittest.TestCase):
                 self.LONG[:at] + b'?' + self.LONG[at + 1:]))
 
 
-CONTENT = TheFile.LONG
-
-
-class Disk(datafile.Disk):
-    """What is done to it, in order."""
-
-    def __init__(self):
-        self.done = []
-
-    def write(self, *args):
-        super().write(*args)
-        self.done.append('write')
-
-    def sync(self, *args):
-        super().sync(*args)
-        self.done.append('sync')
-
-    def replace(self, *args):
-        super().replace(*args)
-        self.done.append('replace')
-
-    def sync_directory(self, *args):
-        super().sync_directory(*args)
-        self.done.append('sync_directory')
-
-
 class Files(TestCase):
 
-    def kept(self):
-        return states.load(self.path())
-
-    def test_nothing_is_kept(self):
-        self.assertIsNone(self.kept())
-
-    def test_it_is_durable_before_it_has_its_name(self):
-        disk = Disk()
-        with mock.patch.object(datafile, 'disk', disk):
-            states.save(self.path(), FIRST, reader(CONTENT), SELF)
-        self.assertEqual(self.kept(), Kept(
-            FIRST, states.tie_of(reader(CONTENT), FIRST.end), SELF, None))
-        self.assertEqual(
-            disk.done, ['write', 'sync', 'replace', 'sync_directory'])
+    def test_what_is_saved_is_loaded(self):
+        self.assertIsNone(states.load(self.path()))
+        read = reader(TheFile.LONG)
+        states.save(self.path(), FIRST, read, SELF, BECOMING)
+        self.assertEqual(states.load(self.path()), Kept(
+            FIRST, states.tie_of(read, FIRST.end), SELF, BECOMING))
 
     def test_damage_is_not_taken_for_nothing(self):
         path = self.path() + states.SUFFIX
@@ -351,8 +316,8 @@ class Files(TestCase):
             with open(path, 'wb') as file:
                 file.write(content)
             with self.assertRaisesRegex(Damaged, 'Data.fs.quorum'):
-                self.kept()
+                states.load(self.path())
         os.remove(path)
         os.mkfifo(path)
         with self.assertRaisesRegex(Damaged, 'no file'):
-            self.kept()
+            states.load(self.path())

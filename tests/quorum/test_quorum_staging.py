@@ -13,9 +13,11 @@ from fsyncstorage.errors import ConflictsLeft
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.staged import new_id
 from fsyncstorage.quorum.history.staged import new_sum
 from fsyncstorage.quorum.leading import held as counted
 from fsyncstorage.quorum.leading import loglimit
+from fsyncstorage.quorum.leading import staging
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.server import ballot
@@ -32,8 +34,10 @@ from ..support import oid
 from ..support import owners
 from ..support import until
 from .blobnodes import BlobNodeTest
+from .fakelog import MEMBERS
 from .fakelog import FakeLog
 from .fakelog import Fault
+from .nodes import NodeTest
 from .nodes import led
 from .nodes import state_behind
 
@@ -255,14 +259,14 @@ class NoRoomInTheLog(RoomTest):
         self.storage.line.before_stage = lambda: self.engine.blobs and 1 / 0
         transaction = self.begin_blobs(
             self.storage, {1: bytes(300), 2: bytes(300), 3: bytes(300)})
-        tidying = self.storage.replica._staging._tidying
-        with mock.patch.object(tidying, 'drop') as drop:
+        staged = self.storage.replica._staging
+        with mock.patch.object(staged, 'drop') as drop:
             with self.assertRaises(ZeroDivisionError):
                 self.storage.tpc_vote(transaction)
             self.storage.tpc_abort(transaction)
         self.assertEqual(self.staged, 600)
         for call in drop.call_args_list:
-            tidying.drop(call.args[0])
+            staged.drop(call.args[0])
         until(lambda: self.staged == 0, 'given back')
         self.nothing_is_left()
 
@@ -326,6 +330,82 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
+
+
+class Removed(StagingTest):
+    """What no record names, and no vote has."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.lead()
+        for number in range(2, 12):  # more than one read has
+            commit(self.storage, {number: b'x'})
+        self.commit_blobs(self.storage, {1: b'used'})
+        self.used = self.engine.all_staged()
+
+    def left(self, epoch=1):
+        """A blob that nobody has any more; its id."""
+        id = new_id(epoch)
+        for number in range(2):
+            self.engine.stage(id, number, b'chunk')
+        return id
+
+    def test_what_earlier_writers_have_left(self):
+        """And nothing of a later one, of which this one need not know."""
+        self.storage.close()
+        self.left()
+        later = self.left(epoch=99)
+        with self.assertLogs(staging.__name__, 'INFO') as logs:
+            self.lead()
+        self.assertEqual(self.engine.all_staged(), {*self.used, later})
+        self.assertIn('1 blobs', logs.output[0])
+
+    def test_not_before_all_is_known(self):
+        self.storage.close()
+        self.left()
+        there, number = self.engine.all_staged(), self.engine.head.sequence
+        for member in range(MEMBERS):
+            self.engine.damage(member, number, 999)
+        with self.assertLogs(staging.__name__, 'ERROR') as logs:
+            NodeTest.lead(self, blob_dir=self.blob_dir('a'))
+            until(lambda: logs.output, 'it says so')
+        self.assertIn(f'record {number},', logs.output[0])
+        self.assertEqual(self.engine.all_staged(), there)
+
+    def test_what_is_staged_and_named_meanwhile(self):
+        """An id is under way before it is there, and named before it stops
+        being under way."""
+        transaction = self.vote_blobs(self.storage, {20: b'x'})
+        real, looks, voted = self.engine.all_staged, [], []
+
+        def meanwhile():
+            if not looks:
+                voted.append(self.vote_blobs(self.storage, {21: b'x'}))
+            looks.append(real())
+            if len(looks) == 1:
+                self.storage.tpc_finish(transaction)
+            return looks[-1]
+
+        self.patch(self.engine, all_staged=meanwhile)
+        self.patch(staging, SWEPT_EVERY=0.01)
+        self.storage.replica._staging.drop([])  # wakes it
+        until(lambda: len(looks) > 1, 'it has looked')
+        self.assertEqual(len(real()), 3)
+
+    def test_a_full_log_makes_room_by_itself(self):
+        """What was dropped is removed before."""
+        transaction = self.vote_blobs(self.storage, {20: b'x'})
+        with mock.patch.object(
+                self.storage.replica._staging._thread, 'wake'):
+            self.storage.tpc_abort(transaction)
+        real, seen = self.engine.make_room, []
+        self.patch(self.engine, make_room=lambda: (
+            seen.append(self.engine.all_staged()), real())[1])
+        self.engine.is_full = self.engine.has_free_pages = True
+        with self.assertLogs(staging.__name__, 'WARNING') as logs:
+            commit(self.storage, {30: b'x'})
+            until(lambda: logs.output, 'it says so')
+        self.assertEqual(seen, [self.used])
 
 
 class WaitingInAServer(RoomTest, Served):

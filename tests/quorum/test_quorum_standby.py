@@ -287,15 +287,6 @@ class Takeover(FollowTest):
         self.assertGreater(follower.whole.end, 4)
         self.is_handed_over(follower)
 
-    def test_another_leads_in_between(self):
-        """And this one again behind it."""
-        follower = self.rejoin()
-        self.lead(follower, Interrupted(self.engine, self.logged.lead))
-        epochs = [each for each in bodies(self.engine)
-                  if isinstance(each, Epoch)]
-        self.assertEqual(epochs[-1].node, NODE)
-        self.is_handed_over(follower)
-
     def test_a_pack_that_the_standby_had_not_ended(self):
         """It was broken off with the standby, and is made again."""
         follower = self.rejoin()

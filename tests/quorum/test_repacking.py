@@ -8,8 +8,6 @@ import contextlib
 import os
 from unittest import mock
 
-from ZODB.FileStorage import FileStorage
-
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import index
@@ -22,13 +20,11 @@ from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.repacking import Repacking
 from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.record import PackBegin
-from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import WHAT_TO_DO
 from fsyncstorage.quorum.log.reading import Refused
 
-from ..format import sealing
 from ..pack.nodes import Cut
 from ..pack.nodes import DiskThatEnds
 from ..pack.phases import held_up
@@ -39,11 +35,9 @@ from .fakelog import FakeLog
 from .logged import IN_PROCESS
 from .logged import FollowTest
 from .logged import Logged
-from .logged import Watched
 from .logged import contents
 from .logged import restored
 from .packed import becoming
-from .packed import packed
 from .samples import SELF
 
 SIZES = 60, 500, 5, 300, 60, 700, 20, 90
@@ -97,53 +91,6 @@ class Swaps(RepackingCase):
         self.assertEqual(content.known_to, loaded.position)
         self.assertGreater(content.known_to, 4)
 
-    def test_what_is_made(self):
-        """A file that is open, locked and durable, and its index."""
-        follower = self.rejoin()
-        self.logged.begin_pack()
-        self.apply_all(follower)
-        follower._repacking._pack.wait(PATIENCE)
-        disk = self.controlled_disk()
-        wanted = becoming(packed(self.logged.content, follower.state.pack))
-        made = follower._repacking.made(follower.state, wanted)
-        self.assertIn('sync', disk.log)
-        self.assertNotIn('write', disk.log[:disk.log.index('sync')])
-        with made.file:
-            with datafile.open_existing(made.file.name) as other:
-                self.assertRaises(BlockingIOError, other.lock)
-            self.assertEqual(becoming(sealing.read(made.file.name)), wanted)
-            follower._repacking.replace(made)
-            self.assertEqual(made.file.name, self.path())
-        with contextlib.closing(
-                FileStorage(self.path(), read_only=True)) as stock:
-            self.assertEqual(dict(stock._index), dict(made.index))
-
-    def test_the_order_of_the_steps(self):
-        follower = self.rejoin()
-        self.logged.begin_pack()
-        self.apply_all(follower)
-        follower._repacking._pack.wait(PATIENCE)
-        self.logged.write(30).swap()
-        done, kept = [], []
-        disk = Watched(self.path())
-        save = states.save
-
-        def saves(path, state, read, node, becoming=None):
-            save(path, state, read, node, becoming)
-            kept.append((state.generation, becoming))
-            done.append('kept')
-
-        disk.done = done
-        with mock.patch.object(datafile, 'disk', disk), \
-                mock.patch.object(states, 'save', saves):
-            self.apply_all(follower)
-        made = becoming(self.logged.content)
-        # The old file is synced, and kept to the swap; then what it becomes.
-        self.assertEqual(kept, [(0, None), (0, made)])
-        self.assertEqual([each for each in done if each != 'write'], [
-            'sync', 'Data.fs.quorum', 'kept', 'Data.fs.quorum', 'kept',
-            'Data.fs.index', 'Data.fs'])
-
 
 class Away(RepackingCase):
     """It needs nothing but its own file, and what the log says."""
@@ -195,14 +142,6 @@ class PacksAgain(RepackingCase):
             oid(self.logged.file.tid), False, b'other')).swap()
         self.is_refused(
             follower, "another version packs: 3 here, b'other' there")
-
-    def test_there_is_nothing_to_free(self):
-        follower = self.rejoin()
-        self.logged.begin_pack().swap()
-        self.apply_all(follower)
-        self.logged.begin_pack()
-        self.logged.say(PackSwap(self.logged.state.pack.id, 1, bytes(32)))
-        self.is_refused(follower, 'nothing to free')
 
     def test_another_file(self):
         follower = self.rejoin()
@@ -413,11 +352,6 @@ class Rows(SwapCase):
             os.remove(self.path())
             self.refused('neither', engine)
 
-    def test_a_packed_file_that_is_damaged(self):
-        """It is not the one."""
-        self.put(self.new[:-1] + b'?', '.pack')
-        self.comes_to(self.engine)
-
     def test_what_is_no_file_in_the_place_of_the_packed_one(self):
         """It is not opened: that would wait for a writer."""
         os.mkfifo(self.path('Data.fs.pack'))
@@ -469,18 +403,3 @@ class Cuts(SwapCase):
             except Cut:
                 return True
         return False
-
-    def test_the_new_file_has_the_name_of_its_index_first(self):
-        """What an index proves is that the file beside it is whole; in its
-        place it does not fit the old file."""
-        self.keeps(becoming(self.new))
-        follower = self.rejoin(self.before)
-        pack = follower._repacking
-        made = pack.made(follower.state, becoming(self.new))
-        made.file.close()
-        self.keeps(becoming(self.new))
-        os.rename(self.path('Data.fs' + naming.INDEX_OF_PACKED),
-                  self.path('Data.fs.index'))
-        follower.close()
-        self.assertIn('Data.fs.pack', self.names())
-        self.comes_to(self.engine)

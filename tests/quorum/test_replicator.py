@@ -309,36 +309,11 @@ class FailedDisk(NodeTest):
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
             with self.assertRaises(OutcomeUnknown):
                 commit(storage, {1: bytes(3 * MOST)})
+        # What is no batch would bring in the rest of this one.
+        with self.assertRaisesRegex(NotReplicated, 'has failed'):
+            storage.replica.say(Trim(1))
         self.assertEqual(
             [what for what, _ in self.told], ['ask'])
-
-    def test_nor_when_it_cannot_be_read_back(self):
-        """I7: nor what is no batch, which would bring in the rest of this."""
-        for failing in 1, 2:
-            with self.subTest(failing):
-                self.setUp()
-                storage = self.lead()
-                replica, reads = storage.replica, itertools.count(1)
-                real = replica._batch
-
-                def batch(end, read, commits, real=real, reads=reads,
-                          failing=failing):
-                    def fails(position, length):
-                        if next(reads) == failing:
-                            raise EIO
-                        return read(position, length)
-
-                    return real(end, fails, commits)
-
-                replica._batch = batch
-                with self.assertLogs('fsyncstorage', 'CRITICAL'):
-                    with self.assertRaises(OutcomeUnknown):
-                        commit(storage, {1: bytes(3 * MOST)})
-                before = len(self.engine.records)
-                with self.assertRaisesRegex(NotReplicated, 'has failed'):
-                    replica.say(Trim(1))
-                self.assertEqual(len(self.engine.records), before)
-                self.assertTrue(replica._writer.left)
 
 
 class Close(NodeTest):

@@ -1,5 +1,7 @@
-"""The log is trimmed by what all nodes have kept, and by nothing else; and
-what happens at its limit (I16)."""
+"""The log is trimmed by what all nodes have kept, and by nothing else; what
+was there before this writer led is counted once, and believed only if it is
+linked; and what happens at the limit of the log (I16).
+"""
 
 import random
 import threading
@@ -16,14 +18,16 @@ from fsyncstorage.quorum.history.staged import new_id
 from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import trimming
-from fsyncstorage.quorum.leading.earlier import Earlier
+from fsyncstorage.quorum.leading.held import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.loglimit import Trims
 from fsyncstorage.quorum.leading.trimming import Trimming
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.notes import Author
 from fsyncstorage.quorum.log.notes import Note
+from fsyncstorage.quorum.log.notes import parse_note
 
 from ..support import TestCase
 from ..support import Thread
@@ -34,13 +38,13 @@ from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import Logged
+from .logged import restored
 from .nodes import NodeTest
 from .samples import OTHER
 from .samples import SELF
 from .samples import data
-from .samples import settle
 
-A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
+A, B = (name.ljust(16, b'\0') for name in (b'a', b'b'))
 TRIMMING = 'fsyncstorage.quorum.leading.trimming'
 
 
@@ -49,48 +53,38 @@ def in_time(call, *args):
     return Thread(call, *args).result()
 
 
-class Writing:
-    """The node that writes."""
-
-    def __init__(self, logged):
-        self._logged = logged
-        self.identity = SELF
-        self.kept = logged.state
-
-    def say(self, body):
-        writer = self._logged.writer
-        writer.say(body)
-        settle(writer)
-        return writer.state
-
-    def keep(self):
-        self.kept = self._logged.state
-
-
 class RoundsCase(TestCase):
+    """Our node is `a`."""
 
     def setUp(self):
         super().setUp()
         self.logged = Logged().lead()
         self.engine = self.logged.engine
-        self.writing = Writing(self.logged)
         self.log = FakeLog(self.engine)
         self.trimming = self.of_a_node()
+        self.keep()
 
     def of_a_node(self, limit=0, drops=False, is_read=True):
-        own = self.logged.writer.held
-        self.earlier = Earlier(FakeLog(self.engine))
-        self.earlier.begin(self.place(own.first))
-        while is_read and not self.earlier.is_read:
-            self.earlier.go_on()
-        self.limit = LogLimit(limit, own, self.earlier)
-        return Trimming('a test', self.log, self.writing, Trims(
-            A, limit, drops), self.limit, self.earlier)
+        self.earlier = self.known() if is_read else self.known(nothing=True)
+        self.limit = LogLimit(limit, self.logged.writer.held, self.earlier)
+        return Trimming('a test', self.log, Author(A, SELF), self.logged.say,
+                        drops, self.limit)
+
+    def known(self, nothing=False, log=None):
+        """What the log had before the writer led; or nothing yet."""
+        earlier = Earlier(log or FakeLog(self.engine))
+        earlier.begin(self.place(self.logged.writer.held.first))
+        for _ in range(0 if nothing else 100):
+            try:
+                earlier.go_on()
+            except Unanswered:
+                pass
+        return earlier
 
     def write(self, count=1, size=10):
         for _ in range(count):
             self.logged.write(size)
-        self.writing.keep()
+        self.keep()
 
     def name_blob(self, size):
         """In a record of its own."""
@@ -99,21 +93,26 @@ class RoundsCase(TestCase):
         state = self.logged.state
         self.logged.add(10)
         content = self.logged.content[state.end:]
-        self.writing.say(data(state, content, blobs=(Blob(
+        self.logged.say(data(state, content, blobs=(Blob(
             id, bytes(8), bytes(8), size, bytes(32)),)))
-        self.writing.keep()
+        self.keep()
         return id
+
+    def keep(self):
+        """We have kept what the log has."""
+        self.note(A, self.logged.state.place.sequence)
 
     @property
     def last(self):
         """What we have kept."""
-        return self.writing.kept.place.sequence
+        return parse_note(self.engine.kept[A]).place.sequence
 
     def place(self, sequence):
         return place_of(self.engine.records[sequence - 1])
 
     def note(self, node, sequence):
-        self.engine.note(node, Note(node, self.place(sequence)).packed())
+        self.engine.note(node, Note(SELF if node == A else node, self.place(
+            sequence)).packed())
 
     def trims(self):
         return [record.body.first for record in map(
@@ -135,22 +134,25 @@ class Rounds(RoundsCase):
         self.assertEqual(seen, [{last, other}])
 
     def test_another_node_of_our_name(self):
-        """What it needs is not known, so nothing is removed; its note stays,
-        until it is forgotten."""
+        """What it needs is not known, so nothing is removed; nor while our own
+        place is not noted, as another node may write next."""
         self.write(9)
         another = Note(OTHER, self.place(3)).packed()
         self.engine.note(A, another)
+        self.patch(trimming, EVERY=0.01)
         with self.assertLogs(TRIMMING, 'WARNING') as said:
-            for _ in range(3):
-                self.trimming._begun = None
-                self.trimming._work()
+            self.trimming.start()
+            self.addCleanup(self.trimming.close)
+            until(lambda: 'another node of the name' in self.limit.reason,
+                  'it finds that')
         self.assertEqual(len(said.output), 1)
         self.assertIn('another node of the name', said.output[0])
-        self.assertIn('another node of the name', self.limit.reason)
-        self.assertEqual((self.trims(), self.engine.kept), ([], {A: another}))
         self.engine.forget(A)
-        self.trimming.round()
-        self.assertEqual(self.engine.first, self.last)
+        with self.assertRaises(Unanswered):
+            self.of_a_node().round()
+        self.assertEqual((self.trims(), self.engine.first), ([], 1))
+        self.keep()
+        until(lambda: self.engine.first == self.last, 'it goes on')
 
     def test_a_removal_that_was_broken_off_needs_no_room(self):
         """The record that permits it is in the log."""
@@ -192,7 +194,7 @@ class Rounds(RoundsCase):
         """Nothing is removed, as the node may need it; it is said once."""
         self.write(9)
         for name in B, b'\xff\n' * 8, b'':
-            for raw in b'', b'x', bytes(1024), b'\0' * 24, b'\0' * 39:
+            for raw in b'', b'x', bytes(1024):
                 with self.subTest(name=name, raw=raw[:3]):
                     self.engine.note(name, raw)
                     trim = self.of_a_node()
@@ -222,8 +224,7 @@ class Rounds(RoundsCase):
         chance = random.Random(7)
         for _ in range(60):
             self.write(chance.randint(2, 5))
-            needed = chance.randint(
-                self.engine.first, self.writing.kept.place.sequence)
+            needed = chance.randint(self.engine.first, self.last)
             self.note(B, needed)
             self.log.faults.extend(
                 chance.choice([Fault.NONE, Fault.BEFORE, Fault.AFTER,
@@ -236,12 +237,10 @@ class Rounds(RoundsCase):
                 self.assertLessEqual(self.engine.first, needed)
                 while self.engine.delayed and chance.random() < 0.5:
                     self.engine.deliver()
-                    self.note(B, needed)
             self.log.faults.clear()
             while self.engine.delayed:
                 self.engine.deliver()
-            self.note(B, needed)
-            self.writing.keep()
+            self.keep()
             self.trimming.round()
             self.assertGreaterEqual(self.engine.first, needed - 1)
 
@@ -250,7 +249,7 @@ class Rounds(RoundsCase):
         blobs are not known."""
         self.write(30)
         self.logged.lead()
-        self.writing.keep()
+        self.keep()
         trim = self.of_a_node(is_read=False)
         trim.round()
         self.assertEqual(self.engine.first, 1)
@@ -259,10 +258,62 @@ class Rounds(RoundsCase):
             trim.round()
             if not self.earlier.is_read:
                 self.assertLessEqual(self.engine.first, self.earlier.next)
-            self.writing.keep()
+            self.keep()
         self.assertGreater(self.engine.first, 20)
         self.assertEqual(len(self.trims()), len(set(self.trims())))
         self.assertGreater(len(self.trims()), 3)
+
+
+class OfEarlierWriters(RoundsCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(held, GRAIN=1)
+        self.ids = [self.name_blob(0) for _ in range(6)]
+        self.head = self.logged.state.place.sequence
+        self.logged.lead()
+
+    def is_right(self, earlier, *ids):
+        self.assertTrue(earlier.is_read)
+        self.assertEqual(earlier.held.named(), set(ids))
+        self.assertEqual(earlier.held.size, sum(map(len, self.engine.records[
+            self.engine.first - 1:self.head])))
+
+    def test_whatever_faults_reads_have(self):
+        for fault in (Fault.HOLE, Fault.DOUBLED, Fault.REVERSED, Fault.BEFORE,
+                      Fault.AFTER):
+            with self.subTest(fault):
+                log = FakeLog(self.engine)
+                log.faults.extend([Fault.NONE] * 2 + [fault] * 4)
+                self.is_right(self.known(log=log), *self.ids)
+
+    def test_a_leader_that_goes_on_with_a_removal(self):
+        """It overtakes the reading, which begins again behind it."""
+        log = FakeLog(self.engine)
+        earlier, read = self.known(nothing=True, log=log), log.read
+        with mock.patch.object(
+                log, 'read', lambda *place: read(*place)[:1]):
+            for _ in range(3):
+                earlier.go_on()
+        self.engine.trim(self.head - 1)
+        for _ in range(10):
+            try:
+                earlier.go_on()
+            except Unanswered:
+                pass
+        self.is_right(earlier, *self.ids[-2:])
+
+    def test_a_member_that_has_another_record(self):
+        """It is sound, and does not name the last blob.  This member is asked
+        first; then the others are, from the beginning."""
+        other = restored(self.engine, self.head - 1)
+        Logged(other, 'wrong').lead()
+        self.engine.damaged[0, self.head] = other.records[self.head - 1]
+        earlier = self.known(nothing=True)
+        with self.assertRaisesRegex(Unanswered, 'not as it was'):
+            for _ in range(10):
+                earlier.go_on()
+        self.is_right(self.known(), *self.ids)
 
 
 class AtTheLimit(RoundsCase):
@@ -304,12 +355,12 @@ class AtTheLimit(RoundsCase):
                 self.note(B, self.last - is_behind)
                 trim.round()
                 if not is_behind:
-                    self.writing.keep()  # also behind a Trim
+                    self.keep()  # also behind a Trim
 
         go_on(is_behind=False)
         wanted = Thread(
             self.limit.take, 4000, lambda: None, threading.Event().wait)
-        until(lambda: self.limit._line, 'it waits')
+        until(lambda: self.limit.lacks_room, 'it waits')
         go_on(is_behind=True)
         self.assertTrue(wanted.is_alive())
         self.assertEqual(self.engine.all_staged(), {blob})
@@ -375,13 +426,21 @@ class Served(NodeTest):
         self.patch(trimming, SOON=0.01, STANDS_STILL=0.05)
         self.patch(loglimit, PAUSE=0.01, TROUBLE_AFTER=0.05)
 
+    def lead(self, drops=False):
+        return super().lead(trims=Trims(A, self.LIMIT, drops))
+
+    def keep(self, storage):
+        """What it has is kept, and noted: later in use."""
+        storage.replica.keep()
+        self.engine.note(A, Note(SELF, storage.replica.kept.place).packed())
+
     def full(self, drops=False):
         """A storage whose log is full, as another node has kept nothing."""
         self.engine.note(B, Note(B, Place(0, self.engine.log)).packed())
-        storage = self.lead(trims=Trims(A, self.LIMIT, drops))
+        storage = self.lead(drops)
         for number in range(4):
             in_time(commit, storage, {number: bytes(5000)})
-            in_time(storage.replica.keep)
+            in_time(self.keep, storage)
         return storage
 
     def test_commits_wait_for_the_node_that_is_behind(self):
@@ -411,7 +470,7 @@ class Served(NodeTest):
         self.has_what_the_log_has()
 
     def test_a_transaction_that_never_fits_is_refused_by_its_vote(self):
-        storage = self.lead(trims=Trims(A, self.LIMIT))
+        storage = self.lead()
         before = storage.lastTransaction()
         with self.assertRaises(StorageTransactionError) as raised:
             vote(storage, {1: bytes(self.LIMIT)})
@@ -421,16 +480,15 @@ class Served(NodeTest):
         self.has_what_the_log_has()
 
     def test_a_log_of_nobody_else_stays_small(self):
-        storage = self.lead(trims=Trims(A, self.LIMIT))
+        storage = self.lead()
         for number in range(30):
             committer = Thread(commit, storage, {number: bytes(3000)})
-            # What is kept is kept later than in use.
-            until(lambda: (storage.replica.keep(),
+            until(lambda: (self.keep(storage),
                            not committer.is_alive())[1], 'a commit')
             committer.result()
         self.assertGreater(self.engine.first, 10)
         in_time(storage.close)
-        again = self.lead(trims=Trims(A, self.LIMIT))
+        again = self.lead()
         self.assertEqual(again.load(bytes(7) + b'\1')[0], bytes(3000))
 
 

@@ -17,8 +17,6 @@ is healed, and what was promised is checked.
     clients     what the run sees of those processes
     bank        the objects that they change
     notes       what was acknowledged, and what was refused
-    watcher     reads the log before it is trimmed
-    contents    what is in a data file and a directory of blobs
     faults      what is done to whom, one function for each kind
     checking    what must hold when all was healed
     account     what has happened: lines, totals

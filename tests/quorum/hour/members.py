@@ -1,10 +1,7 @@
 """Members of etcd: started, killed, damaged, replaced."""
 
-import contextlib
 import functools
 import glob
-import http.client
-import json
 import os
 import random
 import re
@@ -14,6 +11,7 @@ import subprocess
 from fsyncstorage.quorum.history.record import FRONT
 from fsyncstorage.quorum.history.record import MAGIC
 
+from ..etcdcluster import asked
 from ..etcdcluster import program
 from .program import Program
 
@@ -54,16 +52,7 @@ class Member(Program):
 
     def ask(self, path, **fields):
         """Its answer; None: it gave none."""
-        connection = http.client.HTTPConnection(
-            self.host.address, 2379, timeout=2)
-        with contextlib.closing(connection):
-            try:
-                connection.request('POST', path, json.dumps(fields))
-                with connection.getresponse() as response:
-                    answer = json.loads(response.read())
-            except (OSError, ValueError, http.client.HTTPException):
-                return None
-        return None if 'error' in answer or 'code' in answer else answer
+        return asked(self.host.address, 2379, path, **fields)
 
     @property
     def status(self):

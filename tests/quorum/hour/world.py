@@ -5,15 +5,11 @@ import os
 import random
 import time
 
-from fsyncstorage.quorum.files import state as states
-
-from . import nodes
 from .clients import Client
 from .members import Members
 from .network import Network
 from .nodes import Node
 from .notes import Read
-from .watcher import Watcher
 
 #: Seconds: of the lease, and until something must have come back.
 LEASE, PATIENCE = 3, 90
@@ -64,7 +60,6 @@ class World:
             worker: each.kind for each in self.clients
             for worker in each.workers}
         self.notes = Read(os.path.join(directory, 'notes'))
-        self.watcher = None
 
     # The beginning
 
@@ -74,9 +69,6 @@ class World:
         self.wait(self.members_are_sound, 'the members are there')
         first, second = self.nodes
         first.begin()
-        self.watcher = Watcher(
-            [each.client for each in self.members], nodes.LOG,
-            states.load(first.data).state, self.say)
         first.start()
         self.wait(lambda: first.leads, 'the first node leads')
         second.join(first)
@@ -249,8 +241,6 @@ class World:
                     f'{each.last_words()}')
 
     def close(self):
-        if self.watcher is not None:
-            self.watcher.close()
         for each in [*self.clients, *self.nodes, *self.members]:
             each.kill()
         for node in self.nodes:

@@ -15,6 +15,9 @@ from ...commit.policies import duration
 from ...commit.policies import number_of_bytes
 from ..log.interface import Log
 from ..roles.role import Setup
+from .settings import Settings
+from .settings import address
+from .trouble import Refused
 
 #: Seconds.
 SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0
@@ -84,8 +87,6 @@ def etcd(value: str) -> list[Any]:
         raise ValueError(
             f'a log on etcd needs the package {error.name}:'
             " pip install 'fsyncstorage[quorum]'") from error
-    from .settings import address
-    from .trouble import Refused
     try:
         return [address(each) for each in value.split()]
     except Refused as error:
@@ -101,14 +102,12 @@ class Section:
         self.log = config.log
         if (config.user is None) != (config.password_file is None):
             raise ValueError('"user" and "password-file" belong together')
-        from .trouble import Refused
         try:
             self._settings(password=config.user).check()
         except Refused as error:
             raise ValueError(f'in the section <quorum>: {error}') from None
 
-    def _settings(self, password: str | None) -> Any:
-        from .settings import Settings
+    def _settings(self, password: str | None) -> Settings:
         config = self._config
         return Settings(
             config.etcd, PREFIX + config.log, ca=config.ca, cert=config.cert,
@@ -133,7 +132,6 @@ class Section:
 
     def open_log(self) -> Log:
         from .engine import EtcdLog
-        from .trouble import Refused
         try:
             return EtcdLog(self._settings(self._password()))
         except Refused as error:
@@ -141,7 +139,6 @@ class Section:
 
     def check_log(self, opened: Any, strict: bool = False) -> None:
         from .checks import check
-        from .trouble import Refused
         try:
             check(opened, self._config.log_limit, strict)
         except Refused as error:

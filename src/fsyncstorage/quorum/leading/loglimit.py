@@ -21,7 +21,7 @@ So the log may have the limit, one batch and a few small records, plus staged
 blobs up to the limit once more.
 
 The size of what was there before this writer led is known when it was read
-(earlier).  Until then this writer brings in no more than a quarter of the
+(held).  Until then this writer brings in no more than a quarter of the
 limit: otherwise several writers, one after the other, might fill the engine.
 
 Each waiter looks again after each `PAUSE`.  The lock is a leaf.
@@ -35,9 +35,9 @@ from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
-from ..log.notes import Author
+from ..history.record import Place
 from . import held
-from .earlier import Earlier
+from .held import Earlier
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +61,6 @@ class Trims(typing.NamedTuple):
     #: Whether, at the limit, a node that is behind is left behind.  Otherwise
     #: commits wait for it.
     drops: bool = False
-    #: Of the notes of this node, if there is one already.
-    author: Author | None = None
 
 
 class _Waiting(typing.NamedTuple):
@@ -79,7 +77,7 @@ class LogLimit:
         """`own`: what this writer has brought into the log."""
         self.limit = limit
         self._own = own
-        self._earlier = earlier
+        self.earlier = earlier
         #: What keeps the log from being trimmed, in words.
         self.reason = 'it was not trimmed yet'
         self._name = ''
@@ -94,9 +92,11 @@ class LogLimit:
         #: Since when somebody waits, if that was logged.
         self._said_since: float | None = None
 
-    def begin(self, name: str) -> None:
-        """`name`: whose log it is."""
+    def begin(self, name: str, place: Place) -> None:
+        """`name`: whose log it is; `place`: of the record that has begun the
+        epoch of this writer."""
         self._name = name
+        self.earlier.begin(place)
 
     # Its size
 
@@ -107,18 +107,18 @@ class LogLimit:
     @property
     def named(self) -> int:
         """Bytes of records, and of the blobs that they name."""
-        return self._earlier.held.size + self._own.size
+        return self.earlier.held.size + self._own.size
 
-    def named_before(self, first: int) -> set[bytes]:
-        """The blobs that records before this one name."""
-        return self._earlier.held.named(first) | self._own.named(first)
+    def named_before(self, first: int | None = None) -> set[bytes]:
+        """The blobs that records before this one name; or all records."""
+        return self.earlier.held.named(first) | self._own.named(first)
 
     def frees(self, first: int) -> bool:
         """Would the log be smaller without the records before this one?"""
-        return self._earlier.held.frees(first) or self._own.frees(first)
+        return self.earlier.held.frees(first) or self._own.frees(first)
 
     def trimmed(self, first: int) -> None:
-        self._earlier.held.trim(first)
+        self.earlier.held.trim(first)
         self._own.trim(first)
 
     @property
@@ -142,8 +142,8 @@ class LogLimit:
     def _lacks(self, wanted: int, staged: int = 0) -> bool:
         own = self._own.size + staged + wanted
         return 0 < self.limit and (
-            self.limit < own + self._earlier.held.size
-            or not self._earlier.is_read and self.limit // 4 < own)
+            self.limit < own + self.earlier.held.size
+            or not self.earlier.is_read and self.limit // 4 < own)
 
     # A vote
 
@@ -278,8 +278,8 @@ class LogLimit:
     def words(self) -> str:
         who = ('commits wait' if self._commits_since is not None
                else 'votes with blobs wait')
-        trouble = self._earlier.trouble
-        if not self._earlier.is_read:
+        trouble = self.earlier.trouble
+        if not self.earlier.is_read:
             what = ('what it had before this node led is read'
                     + (f' ({trouble})' if trouble else ''))
         elif self._commits_since is None and not self.lacks_room:

@@ -16,11 +16,15 @@ offered again and again, and nothing else.  An interrupt leaves a batch that
 the log may have, or half of it; the next sync completes that as it is.
 
 *Records that are no batch* are brought into the log between two syncs (`say`):
-the records of packs (agreeing), and Trims (trimming).
+the records of packs, and Trims (trimming).
 
 Threads: one at a time calls `sync` (I9).  `sync` and `say` take a lock, for
 which a close waits, too; another thread ends their wait when the storage is
 closed, and never asks the log, so that nothing holds it up.
+
+The order of the locks is: the append lock, which the caller of a swap holds;
+the lock of the syncs; the lock of what is kept (keeping).  No thread waits for
+one of them while it holds a later one.
 """
 
 import contextlib
@@ -38,8 +42,11 @@ from ...commit.replica import Read
 from ...commit.replica import Replica
 from ...commit.wakeable import WakeableThread
 from ...errors import LeaderChanged
+from ...errors import OutcomeUnknown
+from ...pack.agreed import VERSION
 from ...pack.agreed import Becoming
 from ..history.batch import Batch
+from ..history.fold import Pack
 from ..history.fold import State
 from ..history.record import PackBegin
 from ..history.record import PackEnd
@@ -48,9 +55,9 @@ from ..history.record import Trim
 from ..log.interface import Full
 from ..log.interface import Log
 from ..log.interface import Unanswered
+from ..log.notes import Author
 from ..log.outage import Outage
-from .agreeing import PackHooks
-from .earlier import Earlier
+from .held import Earlier
 from .keeping import Keeper
 from .loglimit import LogLimit
 from .loglimit import Trims
@@ -88,12 +95,10 @@ class Replicator(Replica):
         self._writer = writer
         self._outage = Outage('commits wait')
         self._trims = trims
-        self._earlier = Earlier(log)
-        self._limit = LogLimit(
-            0 if trims is None else trims.limit, writer.held,
-            self._earlier)
-        self._staging = Staging(log, writer, self._earlier, self._limit,
-                                self._refuse_when_stopped)
+        self._limit = LogLimit(0 if trims is None else trims.limit,
+                               writer.held, Earlier(log))
+        self._staging = Staging(
+            log, writer, self._limit, self._refuse_when_stopped)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -119,13 +124,13 @@ class Replicator(Replica):
         self._keeper = Keeper(path, state, read)
         self._keeper.start()
         self._watch.start()
-        self._earlier.begin(state.place)
+        self._limit.begin(path, state.place)
         self._staging.begin(path, state)
-        self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
-                path, self._log, self, self._trims, self._limit,
-                self._earlier)
+                path, self._log,
+                Author(self._trims.node, self._keeper.identity), self.say,
+                self._trims.drops, self._limit)
             self._trimming.start()
 
     # A vote
@@ -262,7 +267,7 @@ class Replicator(Replica):
             self._writer.ask()
             self._wait_for_answer()
 
-    # What a pack needs, in addition to `say` (agreeing)
+    # What a pack needs, in addition to `say`
 
     def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
         """(A primary knows of other nodes.)"""
@@ -294,12 +299,6 @@ class Replicator(Replica):
 
     def may_answer(self) -> bool:
         return True
-
-    @property
-    def identity(self) -> bytes:
-        """The identity of this node."""
-        assert self._keeper is not None
-        return self._keeper.identity
 
     @property
     def keeps(self) -> bool:
@@ -374,6 +373,77 @@ class Replicator(Replica):
             if not self._is_closed:
                 self._log.close()
                 self._is_closed = True
+
+
+class PackHooks:
+    """What a pack tells the other nodes, and when (pack.agreed).
+
+    At the swap, what the file becomes is kept first, then the PackSwap is
+    offered, and then there is no way back: while nobody knows whether that
+    record is in the log, nothing may be appended to the old file.  If that
+    cannot be found out (the storage is closed, an interrupt), nothing more is
+    offered to the log, and the next start asks the log (unfinished).
+    """
+
+    def __init__(self, replicator: Replicator) -> None:
+        self._replicator = replicator
+        #: The pack that is under way.
+        self._pack: Pack | None = None
+        #: The state after its swap.
+        self._behind: State | None = None
+
+    def begins(self, stop: bytes, collects_garbage: bool) -> int:
+        try:
+            state = self._replicator.say(
+                PackBegin(stop, collects_garbage, VERSION))
+        except (Fenced, NotReplicated) as error:
+            raise _not_told(error) from error
+        assert state.pack is not None
+        self._pack = state.pack
+        return state.pack.end
+
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
+        assert self._pack is not None
+        try:
+            self._replicator.wait_for_packs(self._pack.id + part, look)
+        except NotReplicated as error:
+            raise _not_told(error) from error
+
+    def swaps(self, becoming: Becoming) -> None:
+        assert self._pack is not None
+        try:
+            self._replicator.keep_becoming(becoming)
+        except (Fenced, NotReplicated) as error:
+            raise _not_told(error) from error
+        try:
+            self._behind = self._replicator.say(
+                PackSwap(self._pack.id, *becoming))
+        except Fenced as error:
+            raise _not_told(error) from error
+        except Exception as error:
+            raise OutcomeUnknown(
+                f'whether the log has the swap of a pack is not known'
+                f' ({error}): the next start of this node finds out'
+            ) from error
+        finally:
+            if self._behind is None:
+                self._replicator.offer_no_more(
+                    'a pack could not tell the other nodes that it replaces'
+                    ' the file')
+
+    def over(self, swapped: bool) -> None:
+        pack, behind = self._pack, self._behind
+        self._pack = self._behind = None
+        assert pack is not None and swapped == (behind is not None)
+        self._replicator.keep_on(behind)
+        if not swapped:
+            self._replicator.say(PackEnd(pack.id))
+
+
+def _not_told(error: Exception) -> FileStorageError:
+    return FileStorageError(
+        f'the other nodes could not be told of the pack ({error}). It was'
+        ' given up, and nothing was changed')
 
 
 def _no_more(why: object) -> str:

@@ -1,12 +1,14 @@
 """Removes from the log what all nodes have kept.
 
 It is a thread of the node that writes.  Each node notes in the log the place
-that it has kept, because it would start from there.  About once a minute, and
-more often while the log is large for its limit, there is a round:
+that it has kept (roles.presence), because it would start from there.  About
+once a minute, and more often while the log is large for its limit, there is a
+round:
 
-1. Note our own place: another node may write next.  If another node notes
-   under our name (log.notes), nothing is removed: what it needs is not known.
-2. Find the first of the places.  If more than one record is before it, append
+1. If another node notes under our name (log.notes), nothing is removed: what
+   it needs is not known.
+2. Find the first of the places; ours is one of them, as another node may write
+   next.  If more than one record is before it, append
    a `Trim` that says so.  A writer that is fenced cannot do that, and removes
    nothing.  While somebody waits for room, one record that takes some is
    enough, even if it is the last one: then the nodes go on to the Trim, and a
@@ -34,7 +36,7 @@ import logging
 import sys
 import threading
 import time
-import typing
+from collections.abc import Callable
 from collections.abc import Mapping
 
 from ...commit.replica import NotReplicated
@@ -53,9 +55,7 @@ from ..log.notes import of_nodes
 from ..log.notes import parse_note
 from ..log.notes import shown
 from ..log.reading import Refused
-from .earlier import Earlier
 from .loglimit import LogLimit
-from .loglimit import Trims
 from .writer import Fenced
 
 logger = logging.getLogger(__name__)
@@ -70,18 +70,17 @@ AT_ONCE = 1000
 
 class Trimming:
 
-    def __init__(self, name: str, log: Log, writing: typing.Any,
-                 trims: Trims, limit: LogLimit, earlier: Earlier) -> None:
-        """`writing`: the Replicator, which imports this module."""
+    def __init__(self, name: str, log: Log, author: Author,
+                 bring_in: Callable[[Trim], object], drops: bool,
+                 limit: LogLimit) -> None:
+        """`bring_in` returns when a record is in the log; it raises Fenced or
+        NotReplicated if it will not be."""
         self._name = name
         self._log = log
-        self._writing = writing
-        self._node = trims.node
-        self._author = trims.author or Author(trims.node, writing.identity)
-        self._drops = trims.drops
+        self._author = author
+        self._bring_in = bring_in
+        self._drops = drops
         self._limit = limit
-        self._earlier = earlier
-        self._noted: Place | None = None
         #: A Trim in the log allows to remove the records before this one; 0:
         #: they are removed.
         self._said_first = 0
@@ -120,23 +119,22 @@ class Trimming:
             logger.debug('%s: not trimmed: %s', self._name, error)
         except Refused as error:
             self._limit.reason = str(error)
-            self._say(self._node, f'nothing is removed from the log: {error}')
+            self._warn(self._author.name,
+                       f'nothing is removed from the log: {error}')
         except (Fenced, NotReplicated):
             self._closing.set()  # others report it
 
     def round(self) -> None:
         if self._said_first:
             self._remove_what_was_said()
-        kept = self._writing.kept.place
-        self._author.claim(self._log, kept)
-        self._noted = kept
+        self._author.noted(self._log)  # another node may have our name
         ends = members.ends(self._log)
         places = self._places(ends)
         self._see_who_is_behind(places)
         first = min(_first(places), self._known_to)
         self._limit.reason = self._what_holds_it(places, ends)
         if self._is_worth_a_trim(first, ends) and self._may_trim(places):
-            self._writing.say(Trim(first))
+            self._bring_in(Trim(first))
             self._said_first = first
             self._remove_what_was_said()
             return
@@ -156,7 +154,7 @@ class Trimming:
     @property
     def _known_to(self) -> int:
         """Records after this one may name blobs that are not known."""
-        earlier = self._earlier
+        earlier = self._limit.earlier
         return sys.maxsize if earlier.is_read else earlier.next
 
     def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
@@ -165,36 +163,37 @@ class Trimming:
         if len(places) > 1 or not self._limit.limit:
             return True
         if self._limit.is_near:
-            self._say(self._node, (
+            self._warn(self._author.name, (
                 'it is the only one that the log knows, and the log is half'
                 ' full: what is removed from it is on one disk only'))
         return self._limit.is_near
 
     def _places(self, ends: Ends) -> dict[bytes, Place]:
-        """The places of the nodes that can go on from what the log has."""
-        assert self._noted is not None
-        found = {self._node: self._noted}
+        """The places of the nodes that can go on from what the log has: ours
+        is one of them."""
+        found = {}
         for node, raw in of_nodes(self._log).items():
-            if node == self._node:
-                continue
             try:
                 place = parse_note(raw).place
             except Damaged:
-                self._say(node, (
+                self._warn(node, (
                     'its note in the log is none of ours; nothing is removed'
                     ' from the log before that node notes its place again, or'
                     ' is forgotten (fsync-quorum forget)'))
                 place = Place(0, b'')
             else:
                 if place.sequence + 1 < ends.first:
-                    self._say(node, (
+                    self._warn(node, (
                         'the log does not have what it needs next: it was'
                         ' left behind. Forget it (fsync-quorum forget), and'
                         ' then, if it is to come back, begin it anew'
                         ' (fsync-quorum bootstrap --from)'))
                     continue
-                self._said.discard(node)
+                if node != self._author.name:
+                    self._said.discard(node)
             found[node] = place
+        if self._author.name not in found:
+            raise Unanswered('our own place is not noted')
         return found
 
     def _remove_what_was_said(self) -> None:
@@ -217,17 +216,17 @@ class Trimming:
     def _what_holds_it(self, places: Mapping[bytes, Place],
                        ends: Ends) -> str:
         if self._known_to < _first(places):
-            return (self._earlier.trouble
+            return (self._limit.earlier.trouble
                     or 'what it had before this node led is not read yet')
         node = min(places, key=lambda each: places[each].sequence)
-        if node == self._node:
+        if node == self._author.name:
             return 'this node has not kept what came last'
         return (f'the node {shown(node)} has kept no more than record'
                 f' {places[node].sequence} of {ends.head.sequence}. Start it,'
                 ' or forget it (fsync-quorum forget)')
 
     def _see_who_is_behind(self, places: Mapping[bytes, Place]) -> None:
-        now, own = time.monotonic(), places[self._node]
+        now, own = time.monotonic(), places[self._author.name]
         before, self._behind = self._behind, {}
         for node, place in places.items():
             if place.sequence < own.sequence:
@@ -244,7 +243,7 @@ class Trimming:
                 or time.monotonic() < since + STANDS_STILL):
             return
         # A writer that is fenced must leave nobody behind: it fails here.
-        self._writing.say(Trim(1))
+        self._bring_in(Trim(1))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d for %.0f s, is left behind, and'
@@ -256,7 +255,7 @@ class Trimming:
 
     # What is logged
 
-    def _say(self, node: bytes, words: str) -> None:
+    def _warn(self, node: bytes, words: str) -> None:
         if node not in self._said:
             self._said.add(node)
             logger.warning(

@@ -271,7 +271,7 @@ class Node:
                 log = follower.log
                 stack.callback(log.close)
             stack.callback(follower.close)
-            author = self._author = Author(
+            author = Author(
                 node_name(self._setup.node), follower.identity)
             patience.answer(author.claim, log, follower.kept.place)
             self._place = lambda: follower.kept.place
@@ -337,8 +337,7 @@ class Node:
             found: tuple[Opened, Primary] | Follower = follower
             if writer is not None:
                 primary = Primary(
-                    log, writer,
-                    self._setup.trims._replace(author=self._author),
+                    log, writer, self._setup.trims,
                     self._holding, self._presence, self._setup.node,
                     self._host)
                 before = follower.kept.place
