@@ -24,7 +24,8 @@ from ..support import commit
 from ..support import oid
 
 MODE = 0o600
-NOBODY = 65534
+#: Users.
+SERVER, NOBODY = 500, 65534
 
 
 class Client:
@@ -144,7 +145,8 @@ class Durable(HandoutTestCase):
         """After a process of this user has connected."""
         commit(self.storage, {0: b'data'})
         self.hand_out()
-        with mock.patch.object(handout, 'user_of', lambda client: user):
+        with mock.patch.object(handout, 'user_of', lambda client: user), \
+                mock.patch.object(os, 'geteuid', lambda: SERVER):
             client = self.connect()
             _, object_map = self.take(client)
             self.assertTrue(client.gets_nothing())
@@ -153,7 +155,7 @@ class Durable(HandoutTestCase):
         return published == durable
 
     def test_for_a_process_of_the_servers_user(self):
-        self.assertTrue(self.is_durable(os.geteuid()))
+        self.assertTrue(self.is_durable(SERVER))
 
     def test_for_root(self):
         self.assertTrue(self.is_durable(handout.ROOT))

@@ -27,7 +27,3 @@
 
 docs/internals/backup.rst has the layout, the orders, and their reasons.
 """
-
-from .commandline import main
-
-__all__ = ['main']
