@@ -389,6 +389,30 @@ class Running(Command):
         self.assertEqual(str(logs.output).count('away'), 1)
         self.succeed('restore')
 
+    def test_what_it_says_while_the_store_is_away(self):
+        """Up to when all is shipped, and how much is not."""
+        def said(name):
+            return backups.read(self.path()).get(name)
+
+        def fail(key, data):
+            failed.append(key)
+            raise StoreError('away')
+
+        failed = []
+        with self.runs() as thread:
+            self.shipped(0)
+            until(lambda: said('shipped'), 'a round')
+            self.store.create = fail
+            commit(self.storage, {2: b'data'})
+            until(lambda: said('behind'), 'a round that fails')
+            shipped, count = said('shipped'), len(failed)
+            until(lambda: len(failed) > count + 2, 'more of them')
+            self.assertEqual(said('shipped'), shipped)
+            del self.store.create
+            until(lambda: said('behind') == 0, 'a round that ships')
+            until(lambda: said('shipped') > shipped, 'what it says')
+        thread.result()
+
     def test_a_server_that_comes_later(self):
         self.handout.close()
         self.storage.close()
