@@ -106,6 +106,7 @@ dist-check: dist
 	  echo "Trying $$package"; \
 	  $(PYTHON) -m venv venv; \
 	  venv/bin/pip --quiet --disable-pip-version-check install $$package; \
+	  venv/bin/fsync-backup --help >help; \
 	  venv/bin/fsync-check --help >help; \
 	  venv/bin/fsync-info --help >help; \
 	  venv/bin/fsync-pack --help >help; \

@@ -18,6 +18,7 @@ from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
 from fsyncstorage.backup.uploader import Stopped
+from fsyncstorage.metrics import backups
 
 from ..support import Thread
 from ..support import commit
@@ -101,8 +102,39 @@ class Whole(Command):
         status, out, _ = run_command(main, '--help')
         self.assertEqual(status, DONE)
         for command in ('run', 'list', 'status', 'verify', 'restore',
-                        'drill', 'promote', 'prune'):
+                        'drill', 'follow', 'promote', 'prune'):
             self.assertIn(command, out)
+
+    def test_follow(self):
+        """Until the timeline has ended."""
+        self.addCleanup(logging.getLogger('fsyncstorage').setLevel,
+                        logging.getLogger('fsyncstorage').level)
+        self.succeed('run', '--once')
+        self.succeed('promote')
+        status, out, _ = run_command(
+            main, 'follow', self.path('store'), self.path('Copy.fs'),
+            '--blobs', self.path('Copy.blobs'))
+        self.assertEqual(status, DONE)
+        self.assertIn(self.tid.hex(), out)
+        self.assertEqual(self.content_of_file('Copy.fs'),
+                         self.content_of_file())
+
+    def test_what_it_says_to_the_metrics(self):
+        """With the last drill that was sound."""
+        began = time.time()
+        self.succeed('run', '--once')
+        said = backups.read(self.path())
+        self.assertGreaterEqual(said['shipped'], began)
+        self.assertEqual((said['behind'], 'drilled' in said), (0, False))
+        self.drill()
+        self.succeed('run', '--once')
+        self.assertGreaterEqual(backups.read(self.path())['drilled'], began)
+        self.assertIn('a drill was sound', self.succeed('status'))
+
+    def drill(self):
+        os.makedirs(self.path('scratch'), exist_ok=True)
+        return run_command(
+            main, 'drill', self.path('store'), self.path('scratch'))
 
     def test_promote(self):
         """Another machine takes over what was shipped, and the old site
@@ -145,9 +177,7 @@ class Whole(Command):
     def test_drill(self):
         """Nothing is left of it."""
         self.succeed('run', '--once')
-        os.mkdir(self.path('scratch'))
-        status, out, _ = run_command(
-            main, 'drill', self.path('store'), self.path('scratch'))
+        status, out, _ = self.drill()
         self.assertEqual(status, DONE)
         self.assertIn('1 blobs were restored, as of', out)
         self.assertIn(self.tid.hex(), out)
@@ -162,11 +192,10 @@ class Whole(Command):
     def test_drill_of_what_the_site_has_lost(self):
         os.remove(self.storage.fshelper.getBlobFilename(oid(1), self.tid))
         self.run_it('run', '--once')
-        os.mkdir(self.path('scratch'))
-        status, out, _ = run_command(
-            main, 'drill', self.path('store'), self.path('scratch'))
+        status, out, _ = self.drill()
         self.assertEqual(status, DAMAGED)
         self.assertIn('and are damaged', out)
+        self.assertNotIn('drill', self.succeed('status'))
 
     def test_drill_without_room(self):
         self.succeed('run', '--once')
@@ -359,6 +388,30 @@ class Running(Command):
         thread.result()
         self.assertEqual(str(logs.output).count('away'), 1)
         self.succeed('restore')
+
+    def test_what_it_says_while_the_store_is_away(self):
+        """Up to when all is shipped, and how much is not."""
+        def said(name):
+            return backups.read(self.path()).get(name)
+
+        def fail(key, data):
+            failed.append(key)
+            raise StoreError('away')
+
+        failed = []
+        with self.runs() as thread:
+            self.shipped(0)
+            until(lambda: said('shipped'), 'a round')
+            self.store.create = fail
+            commit(self.storage, {2: b'data'})
+            until(lambda: said('behind'), 'a round that fails')
+            shipped, count = said('shipped'), len(failed)
+            until(lambda: len(failed) > count + 2, 'more of them')
+            self.assertEqual(said('shipped'), shipped)
+            del self.store.create
+            until(lambda: said('behind') == 0, 'a round that ships')
+            until(lambda: said('shipped') > shipped, 'what it says')
+        thread.result()
 
     def test_a_server_that_comes_later(self):
         self.handout.close()

@@ -292,6 +292,72 @@ class Fence(Shipped):
         uploader.ship()
         self.assertEqual(self.content_of_log(), self.content_of_file())
 
+    def test_a_store_that_lists_late_what_was_put(self):
+        """It is asked again in the next round, and nothing is put twice."""
+        first = self.uploader()
+        first.ship()
+        late = self.uploader()
+        commit(self.storage, {7: b'data'})
+        first.ship()
+        listed = self.store.list
+        self.store.list = lambda directory, after='': (
+            entry for entry in listed(directory, after)
+            if not entry.key.endswith('/log/000000000001'))
+        for _ in range(3):
+            with self.assertRaisesRegex(StoreError, 'does not list it yet'):
+                late.ship()
+        self.store.list = listed
+        self.assertFalse(late.ship() and late.tip != first.tip)
+        self.assertEqual(self.content_of_log(), self.content_of_file())
+
+    def test_a_put_that_arrives_when_its_writer_is_dead(self):
+        """Before the next writer puts that object, or behind that."""
+        for arrives_first in True, False:
+            with self.subTest(arrives_first):
+                self.store.objects.clear()
+                uploader, create, late = self.uploader(), self.store.create, []
+
+                def keep(key, data):
+                    if '/log/' not in key:
+                        return create(key, data)
+                    late.append((key, data))
+                    raise StoreError('killed')
+
+                self.store.create = keep
+                with self.assertRaises(StoreError):
+                    uploader.ship()
+                self.store.create = create
+                commit(self.storage, {8: b'more'}, {
+                    8: self.storage.lastTransaction()
+                    if not arrives_first else z64})
+                following = self.uploader()
+                if arrives_first:
+                    create(*late[0])
+                    following.ship()
+                else:
+                    following.ship()
+                    with self.assertRaises(Exists):
+                        create(*late[0])
+                following.beat()
+                self.assertEqual(self.content_of_log(),
+                                 self.content_of_file())
+
+    def test_a_writer_that_sleeps_for_hours(self):
+        """Another one has gone on with the same file, and packs."""
+        sleeper, other = self.uploader(), self.uploader()
+        sleeper.ship()
+        for number in range(3):
+            commit(self.storage, {number: b'later'}, {
+                number: self.storage.load(oid(number))[1]})
+            other.ship()
+        self.storage.pack(time.time(), None, gc=False)
+        commit(self.storage, {9: b'behind the pack'})
+        other.ship()
+        other.beat()
+        sleeper.ship()
+        sleeper.beat()
+        self.assertEqual(sleeper.tip, other.tip)
+
     def test_two_uploaders_of_one_file(self):
         """Both go on, and they make one log."""
         one, two = self.uploader(), self.uploader()

@@ -209,6 +209,22 @@ class OfVersity(Contract, TestCase):
     def made(self):
         return stores.in_s3(self, stores.VERSITY)
 
+    def test_keys_that_have_ended(self):
+        """One line; it may be mended, and the next try works."""
+        self.store.create('a/1', b'one')
+        endpoint = self.store._store.config['endpoint']
+        other = opened(
+            's3://bucket/in/it', config={
+                'endpoint': endpoint, 'region': 'us-east-1',
+                'access_key_id': stores.KEY, 'secret_access_key': 'ended'},
+            client_options={'allow_http': True})
+        for call in (lambda: other.create('a/2', b'two'),
+                     lambda: other.get('a/1'), lambda: [*other.list('a')]):
+            with self.assertRaises(StoreError) as caught:
+                call()
+            self.assertNotIsInstance(caught.exception, (Exists, Missing))
+            self.assertNotIn('\n', str(caught.exception))
+
 
 @unittest.skipUnless(stores.HAS_OBSTORE, 'obstore is missing')
 class Errors(TestCase):

@@ -18,6 +18,33 @@ from .shipped import DATABASE
 from .shipped import Shipped
 
 RUNS = often(40, 500, 20)
+ORDERS = often(100, 1_000_000, 20)
+
+
+class EachOrder:
+    """In the place of chance: every sequence of choices, one after the other.
+    """
+
+    def __init__(self):
+        #: What was chosen, and among how many.
+        self._chosen = []
+        self._made = 0
+
+    def randrange(self, count):
+        if self._made == len(self._chosen):
+            self._chosen.append((0, count))
+        self._made += 1
+        return self._chosen[self._made - 1][0]
+
+    def has_another(self):
+        """Begin the next sequence, if there is one."""
+        self._made = 0
+        while self._chosen:
+            choice, count = self._chosen.pop()
+            if choice + 1 < count:
+                self._chosen.append((choice + 1, count))
+                return True
+        return False
 
 
 class Turns:
@@ -33,7 +60,8 @@ class Turns:
     def wait(self):
         with self._changed:
             turn = threading.Event()
-            self._waiting.append(turn)
+            self._waiting.append((threading.get_ident(), turn))
+            self._waiting.sort()
             self._draw()
         turn.wait()
 
@@ -44,7 +72,8 @@ class Turns:
 
     def _draw(self):
         if self._waiting and len(self._waiting) == self._left:
-            self._waiting.pop(self._chance.randrange(self._left)).set()
+            _, turn = self._waiting.pop(self._chance.randrange(self._left))
+            turn.set()
 
 
 class TwoWriters(Shipped):
@@ -58,23 +87,29 @@ class TwoWriters(Shipped):
     def run_both(self, seed, names):
         """Both ship, and lose a turn at each request; return what came of
         each: None, or why it stopped."""
+        def life(name):
+            for _ in range(2):
+                uploader = self.uploader(name)
+                for _ in range(2):
+                    uploader.ship()
+                    uploader.beat()
+
         self.store.objects.clear()
-        turns = Turns(random.Random(seed), 2)
+        return self.in_turns(random.Random(seed), life, names)
+
+    def in_turns(self, chance, life, writers):
+        turns = Turns(chance, 2)
         self.store.before = lambda method, key: turns.wait()
 
-        def life(name):
+        def live(writer):
             try:
-                for _ in range(2):
-                    uploader = self.uploader(name)
-                    for _ in range(2):
-                        uploader.ship()
-                        uploader.beat()
+                life(writer)
             except Stopped as error:
                 return str(error)
             finally:
                 turns.end()
 
-        threads = [Thread(life, name) for name in names]
+        threads = [Thread(live, writer) for writer in writers]
         found = [thread.result() for thread in threads]
         self.store.before = lambda method, key: None
         return found
@@ -87,6 +122,51 @@ class TwoWriters(Shipped):
         restore.restore(History(self.store, DATABASE, 1), self.path(name),
                         None)
         return self.content_of_file(name)
+
+    def each_order(self, name):
+        """Of the requests by which two writers, which have shipped the same
+        before, put another segment and a heartbeat; yield what came of
+        each."""
+        orders, count = EachOrder(), 0
+        shipped = dict(self.store.objects)
+        while count < ORDERS:
+            count += 1
+            self.store.objects = dict(shipped)
+            writers = [self.uploader(each) for each in ('Data.fs', name)]
+            if count == 1:
+                self.assertEqual(writers[0].tip, writers[1].tip)
+
+            def life(writer):
+                writer.ship()
+                writer.beat()
+
+            with self.subTest(count):
+                yield self.in_turns(orders, life, writers)
+            if not orders.has_another():
+                break
+        if ORDERS > 1000:
+            print(f'  {count:,} orders of two writers, {name}')
+
+    def test_each_order_of_one_file(self):
+        self.uploader().ship()
+        commit(self.storage, {1: b'more'})
+        for found in self.each_order('Data.fs'):
+            self.assertEqual(found, [None, None])
+            self.assertEqual(self.contents(), self.content_of_file())
+
+    def test_each_order_of_a_file_and_a_copy_that_goes_on(self):
+        self.uploader().ship()
+        before = dict(self.store.objects)
+        commit(self.storage, {1: b'of the site'})
+        commit(self.copy, {1: b'of the copy'})
+        winners = set()
+        for one, two in self.each_order('Copy.fs'):
+            self.assertNotEqual(one is None, two is None)
+            winner = 'Copy.fs' if one else 'Data.fs'
+            winners.add(winner)
+            self.assertEqual(self.contents(), self.content_of_file(winner))
+        self.assertIn('Data.fs', winners)
+        self.assertLess(len(before), len(self.store.objects))
 
     def test_of_one_file(self):
         """A server with two of them, by mistake."""

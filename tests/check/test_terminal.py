@@ -22,6 +22,7 @@ from .infocase import write_timed
 # Seconds after which a process hangs.
 PATIENCE = 60
 COMMANDS = {
+    'fsync-backup': 'fsyncstorage.backup.commandline',
     'fsync-check': 'fsyncstorage.check',
     'fsync-info': 'fsyncstorage.check.info',
     'fsync-pack': 'fsyncstorage.fsyncpack',

@@ -27,8 +27,9 @@ NEED_ETCD = {'quorum.rst'}
 
 #: Pages that take long: what their commands do, other tests show.
 AT_LEVEL_3 = {
-    'check.rst', 'info.rst', 'install.rst', 'metrics.rst', 'moving.rst',
-    'operate.rst', 'pack.rst', 'timing.rst', 'top.rst', 'zope.rst'}
+    'backup.rst', 'check.rst', 'info.rst', 'install.rst', 'metrics.rst',
+    'moving.rst', 'operate.rst', 'pack.rst', 'timing.rst', 'top.rst',
+    'zope.rst'}
 
 # What `fsync-time` says is not in the log of a site.
 SOURCES = [path for path in (ROOT / 'src').rglob('*.py')

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.metrics import backups
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.clients import ClientCollector
 from fsyncstorage.pack.progress import PackWatch
@@ -93,6 +94,7 @@ class Names(NothingIsKept, Served):
         with mock.patch.object(PackWatch, 'tell', look):
             storage.pack(time.time(), lambda data: [])
         until(lambda: storage.stats()['scrub']['passes'], 'one has ended')
+        backups.write(self.path(), backups.Said(1.0, 2, 3.0))
         registry = CollectorRegistry()
         registry.register(ClientCollector({'main': client}))
         node = exporters.Showing(HERE, 'node', node=Node())
@@ -154,6 +156,8 @@ SHORT = {
          'sync_duration_seconds_bucket{le="+Inf"}': '0+10x80'}, '9m', '12m'),
     'FsyncstorageLoopBlocked': (
         {'loop_lag_seconds_count': '0+30x4 120x20'}, '60s', '2m'),
+    'FsyncstorageBackupBehind': (
+        {'backup_shipped_timestamp_seconds': '0x80'}, '2m', '4m'),
     'FsyncstorageDamageFound': (
         {'scrub_damaged_transactions': '0 1x4'}, '0s', '15s'),
     'FsyncstorageScrubInterrupted': (
@@ -178,6 +182,8 @@ SHORT = {
 }
 #: The same, with a scrape an hour, for which promtool does less.
 LONG = {
+    'FsyncstorageDrillTooOld': (
+        {'backup_drill_timestamp_seconds': '0x300'}, '191h', '193h'),
     'FsyncstorageScrubTooOld': (
         {'scrub_last_pass_timestamp_seconds': '0x300'}, '191h', '193h'),
     'FsyncstoragePackTooOld': (
@@ -186,6 +192,8 @@ LONG = {
 }
 #: Neither a pass nor a pack has ever ended.
 NEVER = {
+    'FsyncstorageDrillTooOld': (
+        {'backup_shipped_timestamp_seconds': '0+3600x300'}, '191h', '193h'),
     'FsyncstorageScrubTooOld': (
         {'scrub_passes_total': '0x300'}, '191h', '193h'),
     'FsyncstoragePackTooOld': (

@@ -11,6 +11,7 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
 from ZODB.utils import z64
 
+from fsyncstorage.metrics import backups
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import PackWatch
@@ -197,6 +198,14 @@ class InOneProcess(FiguresTestCase):
         self.check(last_pack_succeeded=0)
         self.assertAlmostEqual(
             self.now['last_pack_success_timestamp_seconds',], packed, 1)
+
+    def test_a_backup(self):
+        storage = self.show()
+        self.assertFalse([name for name in self.figures()
+                          if name[0].startswith('backup_')])
+        backups.write(storage.getName(), backups.Said(1000.5, 17, 99.0))
+        self.check(backup_shipped_timestamp_seconds=1000.5,
+                   backup_behind_bytes=17, backup_drill_timestamp_seconds=99)
 
     def test_one_that_only_reads(self):
         writing = self.open()

@@ -14,7 +14,7 @@ from fsyncstorage.metrics.verdicts import LOOK
 def reading(**said):
     return types.SimpleNamespace(**{
         'storage': {}, 'server': {}, 'packs': {}, 'scrub': {}, 'waiting': {},
-        'quorum': {}, **said})
+        'quorum': {}, 'backup': {}, **said})
 
 
 class Samples(Past):
@@ -89,6 +89,11 @@ class OfAStorage(unittest.TestCase):
         self.check_well(server=held, waiting={'vote': 0, 'sync': 1})
         self.check_well(server={'lock_time': time.time()},
                         waiting={'vote': 1, 'sync': 0})
+
+    def test_a_backup_that_ships_nothing(self):
+        self.check(LOOK, r'shipped nothing for 20\d s',
+                   backup={'shipped': time.time() - 200})
+        self.check_well(backup={'shipped': time.time() - 100, 'behind': 5})
 
     def test_a_pack(self):
         self.check(LOOK, 'last pack failed',

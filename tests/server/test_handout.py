@@ -24,6 +24,8 @@ from ..support import commit
 from ..support import oid
 
 MODE = 0o600
+#: Users.
+SERVER, NOBODY = 500, 65534
 
 
 class Client:
@@ -132,6 +134,41 @@ class HandOver(HandoutTestCase):
             self.take(self.connect())
 
 
+class Durable(HandoutTestCase):
+    """Under `none`, a backup asks its server to sync."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open('None.fs', durability='none')
+
+    def is_durable(self, user):
+        """After a process of this user has connected."""
+        commit(self.storage, {0: b'data'})
+        self.hand_out()
+        with mock.patch.object(handout, 'user_of', lambda client: user), \
+                mock.patch.object(os, 'geteuid', lambda: SERVER):
+            client = self.connect()
+            _, object_map = self.take(client)
+            self.assertTrue(client.gets_nothing())
+        self.end()
+        published, durable, _, _ = MapReader(object_map, None).marks()
+        return published == durable
+
+    def test_for_a_process_of_the_servers_user(self):
+        self.assertTrue(self.is_durable(SERVER))
+
+    def test_for_root(self):
+        self.assertTrue(self.is_durable(handout.ROOT))
+
+    def test_not_for_others(self):
+        self.assertFalse(self.is_durable(NOBODY))
+
+    def test_who_has_connected(self):
+        one, other = socket.socketpair()
+        with one, other:
+            self.assertEqual(handout.user_of(one), os.geteuid())
+
+
 class Socket(HandoutTestCase):
 
     def test_its_mode_is_the_permission(self):
@@ -184,9 +221,6 @@ class Others(HandoutTestCase):
                 else:
                     self.assertTrue(client.gets_nothing())
                 self.end()
-
-
-NOBODY = 65534
 
 
 @unittest.skipUnless(os.geteuid() == 0, 'needs root, to be somebody else')

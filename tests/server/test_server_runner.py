@@ -185,6 +185,32 @@ class Signals(RunnerTestCase):
         self.assertIn('SIGUSR2', logged.output[-1])
 
 
+class Backups(RunnerTestCase):
+
+    def store_of(self, *arguments, **environment):
+        with mock.patch.dict(os.environ, environment):
+            return realized('-a', '0', '-f', self.path(), *arguments).backup
+
+    def test_its_store(self):
+        self.assertFalse(self.store_of())
+        self.assertFalse(self.store_of(FSYNC_BACKUP=''))
+        self.assertEqual(self.store_of(FSYNC_BACKUP='s3://a/b'), 's3://a/b')
+        self.assertEqual(
+            self.store_of('--backup', 'here', FSYNC_BACKUP='there'), 'here')
+
+    def test_several_storages(self):
+        with self.assertRaisesRegex(ValueError, 'one storage'):
+            Runner(realized('-a', '0', '-f', self.path('a'), '-f',
+                            self.path('b'), '--backup', 'store'))
+
+    def test_a_storage_that_is_not_ours(self):
+        runner = Runner(realized(
+            '-a', '0', '-f', self.path(), '--backup', 'store'))
+        with self.assertRaisesRegex(SystemExit, '<fsyncstorage>'):
+            runner.open_storages()
+        runner.storages['1'].close()
+
+
 class Metrics(RunnerTestCase):
 
     def address_of(self, *arguments, **environment):

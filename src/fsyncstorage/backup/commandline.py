@@ -12,7 +12,6 @@ import io
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import sys
@@ -33,19 +32,19 @@ from ..check.terminal import exit_code
 from ..check.terminal import printable
 from ..check.terminal import progress_bar
 from . import head as heads
-from . import objectstore
 from . import points
 from . import running
 from . import timeline
 from .content import Changed
-from .directory import Directory
+from .copied import NotRestored
+from .follow import follow
 from .head import Damaged
 from .layout import Database
 from .layout import checked_database
+from .opening import opened
 from .prefix import DurablePrefix
 from .prefix import Unreachable
 from .prune import prune
-from .restore import NotRestored
 from .restore import restore
 from .segment import NotShipped
 from .store import Store
@@ -73,7 +72,6 @@ the store; 2 it could not be done.
 LATE = 180.0
 _DAY = 86_400.0
 
-_URL = re.compile(r'(\w+)://.*')
 _STAGES = {'bytes': 'reading segments'}
 
 
@@ -110,10 +108,11 @@ def parser() -> argparse.ArgumentParser:
         if 'DATA.FS' in paths:
             one.add_argument('--blobs', metavar='DIR',
                              help='the directory of its blobs')
-        if name != 'run':
+        if name not in ('run', 'follow'):
             one.add_argument('--json', action='store_true',
                              help='write the report as JSON')
-        if name in ('status', 'verify', 'restore', 'drill', 'promote'):
+        if name in ('status', 'verify', 'restore', 'drill', 'follow',
+                    'promote'):
             one.add_argument('--timeline', metavar='N', type=int,
                              help='which one, if there are several')
         return one
@@ -135,6 +134,8 @@ def parser() -> argparse.ArgumentParser:
                                     help='as it was then (the newest)')
     command('drill', 'restore the newest into a new place in DIR, check it'
             ' with fsync-check, and remove it', 'STORE', 'DIR')
+    command('follow', 'keep a copy of the site here, seconds behind it, until'
+            ' its timeline has ended', 'STORE', 'DATA.FS')
     command('promote', 'end the newest timeline, so that its site ships'
             ' nothing more; then restore it, and run --new-timeline', 'STORE')
     removing = command('prune', 'remove what no point needs that is kept',
@@ -173,7 +174,7 @@ def _as_argument() -> Iterator[None]:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        store = opened_store(options.store)
+        store = opened(options.store)
         return COMMANDS[options.command](
             options, store, Database(options.database))
     except (Damaged, Stopped, NotShipped) as error:
@@ -181,16 +182,6 @@ def run(options: argparse.Namespace) -> int:
         return 1
     except (StoreError, NotRestored, Unreachable, Changed) as error:
         raise CannotRun(str(error)) from None
-
-
-def opened_store(name: str) -> Store:
-    url = _URL.fullmatch(name)
-    if url is None:
-        return Directory(name)
-    if url[1] not in objectstore.SCHEMES:
-        raise CannotRun(f'{name}: the url of a store begins with one of'
-                        f' {", ".join(objectstore.SCHEMES)}')
-    return objectstore.opened(name)
 
 
 # The commands: each returns the exit code
@@ -240,7 +231,7 @@ def _about(history: History) -> dict[str, Any]:
     found = {'timeline': begin.names.number, 'why': begin.why,
              'created': begin.created, 'parent': begin.parent or None,
              'objects': 0, 'size': 0, 'tid': None, 'time': None,
-             'put': None, 'heartbeat': None}
+             'put': None, 'heartbeat': None, 'drill': None}
     if last:
         sequence, entry = last
         head = heads.unpack(history.store.front(entry.key, heads.SIZE),
@@ -251,6 +242,7 @@ def _about(history: History) -> dict[str, Any]:
     beat = timeline.read_heartbeat(history.store, history.names)
     if beat:
         found['heartbeat'] = beat['time']
+    found['drill'] = timeline.read_drill(history.store, history.names)
     return found
 
 
@@ -262,6 +254,9 @@ def _of_list(found: dict[str, Any]) -> str:
     if found['heartbeat']:
         ago = max(time.time() - found['heartbeat'], 0)
         words += f'; its writer was seen {ago:,.0f} s ago'
+    if found['drill']:
+        days = max(time.time() - found['drill'], 0) / _DAY
+        words += f'; a drill was sound {days:,.1f} days ago'
     if found['parent']:
         words += f'; it leaves timeline {found["parent"]}'
     return f'{words} ({found["why"]})'
@@ -362,12 +357,27 @@ def drill(options: argparse.Namespace, store: Store,
             found = restore(history, path, path + '.blobs', None, tell)
         with contextlib.redirect_stdout(said):
             code: int = fsynccheck.main([path, '--blobs', path + '.blobs'])
+    if not code:
+        timeline.note_drill(store, history.names, found.tid)
     _show(options, {**found._asdict(), 'tid': found.tid.hex(),
                     'is_sound': not code}, [
         said.getvalue().rstrip(), f'{found.size:,} bytes and {found.blobs:,}'
         f' blobs were restored, as of {points.named(found.tid)}, and are'
         + (' damaged' if code else ' sound')])
     return code
+
+
+def stay_behind(options: argparse.Namespace, store: Store,
+                database: Database) -> int:
+    history = _chosen(options, store, database)
+    logging.getLogger('fsyncstorage').setLevel(logging.INFO)
+    with _told_to_end() as stop:
+        tid = follow(history, options.data, options.blobs, stop)
+    if tid is not None:
+        with terminal.output():
+            print(f'timeline {history.names.number} has ended; {options.data}'
+                  f' has all of it, up to {points.named(tid)}')
+    return 0
 
 
 def promote(options: argparse.Namespace, store: Store,
@@ -383,7 +393,7 @@ def promote(options: argparse.Namespace, store: Store,
 
 COMMANDS = {'run': ship, 'list': show_list, 'status': show_status,
             'verify': check, 'restore': make_again, 'drill': drill,
-            'promote': promote, 'prune': remove}
+            'follow': stay_behind, 'promote': promote, 'prune': remove}
 
 
 def _chosen(options: argparse.Namespace, store: Store,

@@ -48,6 +48,13 @@ def sum_of(read: Read, length: int) -> bytes:
     return found.digest()
 
 
+def is_in(head: Head, read: Read, end: int) -> bool:
+    """Are the bytes of this segment, or of this pack, in a file that has so
+    many?"""
+    return head.end <= end and head.plain == sum_of(
+        lambda at, length: read(head.start + at, length), head.length)
+
+
 def put(store: Store, database: Database, key: str, head: Head,
         read: Read) -> Head:
     """Put content, of which `head` says length and sum; return its head, with

@@ -26,7 +26,8 @@ BASE = b'a'         # what a pack has made
 LIST = b'l'         # of the blobs of a segment, or of a base
 BLOB = b'o'
 HEARTBEAT = b'h'
-KINDS = BEGIN, SEGMENT, END, PACK, BASE, LIST, BLOB, HEARTBEAT
+DRILL = b'd'         # all was restored, and sound
+KINDS = BEGIN, SEGMENT, END, PACK, BASE, LIST, BLOB, HEARTBEAT, DRILL
 
 # Forms of what is behind the head.
 WHOLE = 0           # the plain bytes

@@ -5,6 +5,7 @@
     DATABASE/tTIMELINE/lists/SEQUENCE-SHA256
     DATABASE/tTIMELINE/bases/SEQUENCE
     DATABASE/tTIMELINE/heartbeat
+    DATABASE/tTIMELINE/drill
     DATABASE/blobs/OID/TID-SHA256
     DATABASE/parts/KEY/SHA256
 
@@ -60,6 +61,7 @@ class Timeline:
         top = f'{database.name}/t{number:0{TIMELINE}d}'
         self.begin = f'{top}/begin'
         self.heartbeat = f'{top}/heartbeat'
+        self.drill = f'{top}/drill'
         self.log = f'{top}/log'
         self.lists = f'{top}/lists'
         self.bases = f'{top}/bases'

@@ -2,12 +2,18 @@
 
 What may pass is logged when it begins, and when it has ended.  A `Stopped` of
 the uploader ends it, and so does damage in the store.
+
+After each round, a file beside the data file says how it stands; a server that
+shows the storage reads it (metrics.backups).
 """
 
+import contextlib
 import logging
 import threading
 import time
 
+from ..metrics import backups
+from ..metrics.backups import Said
 from . import content
 from .prefix import Unreachable
 from .segment import NotShipped
@@ -27,17 +33,21 @@ MAY_PASS = StoreError, Unreachable, NotShipped, content.Changed, OSError
 
 def once(uploader: Uploader) -> None:
     """Ship what is durable now; any error is raised."""
+    began = time.time()
     uploader.start()
     uploader.ship()
     while uploader.put_more_of_base():
         uploader.ship()
     uploader.beat()
+    _say(uploader, began)
 
 
 def run(uploader: Uploader, stop: threading.Event) -> None:
     has_started, next_beat, pause = False, 0.0, PERIOD
     trouble: type[Exception] | None = None
+    shipped: float | None = None
     while not stop.is_set():
+        began = time.time()
         try:
             if not has_started:
                 uploader.start()
@@ -61,4 +71,16 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
             if trouble is not None:
                 logger.info('%s: it works again', uploader)
             trouble, pause = None, 0.0 if is_busy else PERIOD
+            shipped = began
+        _say(uploader, shipped)
         stop.wait(pause)
+    if has_started:
+        with contextlib.suppress(*MAY_PASS):  # what was committed at the end
+            uploader.ship()
+
+
+def _say(uploader: Uploader, shipped: float | None) -> None:
+    # Whoever may only read there can ship all the same.
+    with contextlib.suppress(OSError):
+        backups.write(uploader.path, Said(
+            shipped, uploader.behind, uploader.drilled))

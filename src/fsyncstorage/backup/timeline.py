@@ -33,6 +33,7 @@ from .bodies import ListedBlob
 from .head import BASE
 from .head import BEGIN
 from .head import BLOB
+from .head import DRILL
 from .head import END
 from .head import HEARTBEAT
 from .head import LIST
@@ -58,6 +59,8 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     'generation': int}
 _OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
     'sequence': int, 'position': int, 'tid': str, 'time': (int, float)}
+_OF_DRILL: dict[str, type | tuple[type, ...]] = {
+    'tid': str, 'time': (int, float)}
 #: In the place of a parent's number.
 _NO_PARENT = 0
 
@@ -169,13 +172,37 @@ def newest(store: Store, database: Database) -> int:
     return number
 
 
+def note(kind: bytes, body: bytes) -> bytes:
+    """An object that is overwritten by the next of its kind."""
+    return head_of(kind, body).pack() + body
+
+
 def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
-    """What the heartbeat says; None: there is none.  It may be old, and
-    nothing is lost if it is damaged."""
+    """What the heartbeat says; None: there is none."""
+    return _read_note(
+        store, names, names.heartbeat, HEARTBEAT, _OF_HEARTBEAT)
+
+
+def note_drill(store: Store, names: Timeline, tid: bytes) -> None:
+    """All up to this tid was restored, and is sound."""
+    store.overwrite(names.drill, note(DRILL, bodies.document({
+        'tid': tid.hex(), 'time': time.time()})))
+
+
+def read_drill(store: Store, names: Timeline) -> float | None:
+    """When the last drill has ended that found all to be sound."""
+    found = _read_note(store, names, names.drill, DRILL, _OF_DRILL)
+    return found['time'] if found else None
+
+
+def _read_note(store: Store, names: Timeline, key: str, kind: bytes,
+               fields: dict[str, type | tuple[type, ...]]
+               ) -> dict[str, Any] | None:
+    """None: there is none.  It may be old, and nothing is lost if it is
+    damaged."""
     try:
         return bodies.read_document(content.whole(content.opened(
-            store, names.database, names.heartbeat, store.get(names.heartbeat),
-            (HEARTBEAT,))[1]), _OF_HEARTBEAT)
+            store, names.database, key, store.get(key), (kind,))[1]), fields)
     except (Missing, TooLarge, Damaged):
         return None
 
@@ -293,6 +320,22 @@ class History:
             numbers, generation, key=lambda each: self.head(each).generation)]
         return found, self.head(found)
 
+    def generations(self) -> list[range]:
+        """The numbers of the objects of each; a pack is the first of its
+        own."""
+        last = self.last()
+        if last is None:
+            return []
+        begins = sorted({self.first(), *(pack for pack, _ in self.packs())})
+        end = last[0] + (self.head(last[0]).kind != END)
+        return [range(*each) for each in zip(begins, [*begins[1:], end])]
+
+    def up_to(self, position: int, numbers: range) -> range:
+        """Of these objects of a generation, those that end there or before.
+        """
+        return numbers[:bisect.bisect_right(
+            numbers, position, key=lambda each: self.head(each).end)]
+
     def packs(self) -> list[tuple[int, Head]]:
         """All that have begun a generation of which something is there."""
         first, last = self.first(), self.last()
@@ -367,10 +410,14 @@ class Chain:
     """Follows the heads of a history, from its begin on, or from a pack that
     has a base; Damaged where one does not continue it."""
 
-    def __init__(self, history: History, first: int = 0) -> None:
-        root, *self._forks = history.begins
+    def __init__(self, history: History, first: int = 0,
+                 tip: Tip | None = None) -> None:
+        """`tip`: that before the first object, which is believed."""
+        root, *forks = history.begins
         self._first = first
-        self.tip = root.tip
+        self.tip = tip or root.tip
+        self._forks = [each for each in forks if tip is None
+                       or each.tip.sequence >= tip.sequence]
         self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:

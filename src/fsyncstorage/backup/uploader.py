@@ -40,6 +40,7 @@ from .segment import next_segment
 from .segment import packed
 from .store import Exists
 from .store import Store
+from .store import StoreError
 from .store import is_there
 from .timeline import History
 from .timeline import Tip
@@ -68,6 +69,19 @@ class Uploader:
         self._base_of = 0
         #: How many blobs were missing when they should be shipped.
         self.missing = 0
+        self.tip = timeline.START
+        #: When the last drill has ended that found all to be sound.
+        self.drilled: float | None = None
+
+    @property
+    def path(self) -> str:
+        return self._prefix.path
+
+    @property
+    def behind(self) -> int | None:
+        """Durable bytes that are not in the store; None: it is not known."""
+        return (None if self._file is None
+                else max(0, self._file.end - self.tip.position))
 
     # The begin
 
@@ -134,6 +148,14 @@ class Uploader:
         self.tip, self._last = tip, last
         self._agree()
 
+    def _resume_behind(self, key: str) -> None:
+        """The next object is there already."""
+        before = self.tip
+        self._resume()
+        if self.tip == before:
+            raise StoreError(f'{key} is there, and the store does not list it'
+                             ' yet')
+
     def _agree(self) -> None:
         """Go on with the file that is handed over; Stopped, if it has not what
         was shipped last, and no pack has made it of that."""
@@ -188,7 +210,7 @@ class Uploader:
             head = content.put(
                 self._store, self._database, key, head, read)
         except Exists:
-            self._resume()
+            self._resume_behind(key)
         else:
             self._last, self.tip = head, self.tip.behind(head, key)
 
@@ -227,7 +249,7 @@ class Uploader:
         try:
             self._store.create(key, head.pack())
         except Exists:
-            self._resume()
+            self._resume_behind(key)
         else:
             self._last, self.tip = head, tip.behind(head, key)
         if found.time > tip.tid:
@@ -261,12 +283,12 @@ class Uploader:
         if is_there(self._store, self._names.segment(self.tip.sequence)):
             self._resume()
         self._refuse_a_later_one()
+        self.drilled = timeline.read_drill(self._store, self._names)
         body = bodies.document({
             'sequence': self.tip.sequence, 'position': self.tip.position,
             'tid': self.tip.tid.hex(), 'time': time.time()})
         self._store.overwrite(
-            self._names.heartbeat,
-            timeline.head_of(HEARTBEAT, body).pack() + body)
+            self._names.heartbeat, timeline.note(HEARTBEAT, body))
 
     def _refuse_a_later_one(self) -> None:
         found = timeline.read_heartbeat(self._store, self._names)
@@ -278,6 +300,5 @@ class Uploader:
 
 
 def _has(file: File, head: Head) -> bool:
-    """Are the bytes of this segment, or of this pack, in the file?"""
-    return head.end <= file.end and head.plain == content.sum_of(
-        lambda at, length: file.read(length, head.start + at), head.length)
+    return content.is_in(
+        head, lambda at, length: file.read(length, at), file.end)

@@ -7,6 +7,7 @@
 - probes     is the process alive, is it ready, has it started?
 - shown      one storage that is shown
 - reading    its figures at one moment
+- backups    what a backup says of itself, in a file
 - figures    the table of all figures: their names, and where they are read
 - collector  these figures as metrics (it needs prometheus_client)
 - page       the live page, and what each client does, as JSON

@@ -15,6 +15,7 @@ from ZODB.utils import z64
 from ..histogram import Histogram
 from ..pack.progress import NOTHING
 from ..pack.progress import PACKED
+from . import backups
 
 
 class Reading:
@@ -28,6 +29,8 @@ class Reading:
         self.server: dict[str, Any] = service.own_status() if service else {}
         self.storage: dict[str, Any] = {}
         self.packs: dict[str, Any] = {}
+        #: What a backup says of itself.
+        self.backup: dict[str, Any] = {}
         #: When the last successful pack ended.
         self.packed: float | None = None
         self.size: dict[str, int] = service.announced_size if service else {}
@@ -38,6 +41,7 @@ class Reading:
             ago = storage.packs.succeeded_ago
             self.packed = None if ago is None else time.time() - ago
             self.size = {'length': len(storage), 'size': storage.getSize()}
+            self.backup = backups.read(storage.getName())
         elif node is not None:
             self.quorum = node.stats()
         #: What the storage counts has precedence: a server counts only what

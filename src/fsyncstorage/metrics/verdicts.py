@@ -20,6 +20,8 @@ LOOK, BAD = 'look', 'bad'
 HELD = 5.0
 # From this many seconds on, a sync is too slow.
 SLOW = 1.0
+# Seconds without a round of the backup that has shipped all there was.
+NOT_SHIPPED = 180.0
 # If no sync has ended in this many samples of the past, in succession, the
 # disk does not answer.
 SILENT = 2
@@ -84,6 +86,10 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
     slowest = past.last('sync_p99', 1)
     if slowest and slowest[0] is not None and slowest[0] >= SLOW:
         yield f'Syncs take long: {slowest[0]:.1f} s.'
+    shipped = reading.backup.get('shipped')
+    if shipped is not None and time.time() - shipped > NOT_SHIPPED:
+        yield (f'The backup has shipped nothing for'
+               f' {time.time() - shipped:.0f} s.')
     last_pack = reading.packs.get('last')
     if last_pack and last_pack['outcome'] == FAILED:  # nobody cancelled it
         yield 'The last pack failed: see the log.'

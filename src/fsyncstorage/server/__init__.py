@@ -38,6 +38,7 @@ From the outside in:
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
 - handout       gives the data file to clients on the same machine
+- backup        the process that ships a storage while it is served
 - fairline      a queue in front of some room, in which peers take turns
 - workers       threads for jobs that may wait for the disk, and the order of
                 the jobs

@@ -26,6 +26,7 @@ import math
 import os
 import socket
 import stat
+import struct
 import threading
 import time
 
@@ -48,6 +49,9 @@ DESCRIPTORS = 8
 #: by which other users may write to a file.
 OWN_USER = stat.S_IRUSR | stat.S_IWUSR
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+ROOT = 0
+# Of SO_PEERCRED: pid, user, group.
+_PEER = struct.Struct('3i')
 
 #: Seconds from one client to the next; they wait in the socket's queue.
 PAUSE = 0.005
@@ -126,9 +130,11 @@ class Handout:
             client.setblocking(False)
             try:
                 self._hand_over(client)
-                # Others read what is durable, and a backup asks for more each
-                # second: it waits for the end of this connection.
-                self._storage.make_durable()
+                # A backup ships what is durable, and asks for more each
+                # second: it waits for the end of this connection.  Nobody
+                # else may choose when the storage syncs.
+                if user_of(client) in (os.geteuid(), ROOT):
+                    self._storage.make_durable()
             except Exception as error:
                 # Also an error of the storage: it is closed, or has stopped.
                 logger.info('%s: nothing is handed to a local client: %s',
@@ -187,6 +193,13 @@ def _listen(path, mode):
         listener.close()
         raise
     return listener
+
+
+def user_of(client):
+    """The user of the process that has connected, as the kernel says."""
+    _, user, _ = _PEER.unpack(client.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return user
 
 
 def _directory_of_blobs(storage):

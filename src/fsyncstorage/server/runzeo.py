@@ -18,6 +18,9 @@ clients:
 --metrics ADDRESS -- metrics for Prometheus, and probes, at this address of the
                      form PORT (of this machine) or HOST:PORT; else that of
                      FSYNC_METRICS in the environment
+--backup STORE -- ship the storage to this store while it is served, as
+                   "fsync-backup run" does; else FSYNC_BACKUP in the
+                   environment
 --greeting KIND -- "ours" (the default) tells clients that this is a server of
                    fsyncstorage; "stock" greets as a server of ZEO does, for
                    clients that do not take ours; else FSYNC_GREETING in the
@@ -45,6 +48,7 @@ from ..metrics import exporters
 from ..metrics import probes
 from ..storage.host import host_is
 from ..version import own_version
+from . import backup
 from . import hosting
 from .manager import Manager
 from .server import Server
@@ -80,6 +84,7 @@ class Options(ZEO.runzeo.ZEOOptions):
         super().__init__()
         self.add('metrics', None, None, 'metrics=', _address,
                  env='FSYNC_METRICS')
+        self.add('backup', None, None, 'backup=', env='FSYNC_BACKUP')
         self.add('greets_as_stock', None, None, 'greeting=', _greets_as_stock,
                  env='FSYNC_GREETING')
 
@@ -112,6 +117,8 @@ class Runner(ZEO.runzeo.ZEOServer):
     _has_pidfile = False
     #: Keeps the listening socket of the metrics open.
     _metrics = None
+    #: Ships the storage while it is served.
+    _backup = None
 
     def __init__(self, options):
         super().__init__(options)
@@ -120,8 +127,12 @@ class Runner(ZEO.runzeo.ZEOServer):
         # A copy: the manager takes variables out of the original.
         self._environment = dict(os.environ)
         self._manager = Manager(os.environ)
+        self._backup_store = getattr(options, 'backup', None)
         storages = getattr(options, 'storages', None) or ()
         hosting.refuse_two_nodes(storages)
+        if self._backup_store and len(storages) > 1:
+            raise ValueError('--backup is for a server of one storage: let'
+                             ' "fsync-backup run" run beside it for each')
         self._hosting = hosting.Hosting(
             self._manager, next((each.name for each in storages), ''))
 
@@ -182,6 +193,9 @@ class Runner(ZEO.runzeo.ZEOServer):
         except REFUSALS as error:
             logger.error('no storage, no server: %s', error)
             sys.exit(f'fsync-runzeo: {error}')
+        if self._backup_store and not all(
+                map(backup.is_possible, self.storages.values())):
+            sys.exit('fsync-runzeo: --backup is for an <fsyncstorage>')
         super().make_pidfile()
         self._has_pidfile = True
 
@@ -211,6 +225,9 @@ class Runner(ZEO.runzeo.ZEOServer):
             greets_as_stock=bool(
                 getattr(options, 'greets_as_stock', None)))
         self._hosting.serves(self.server)
+        if self._backup_store:
+            self._backup = backup.Backup(
+                *self.storages.values(), self._backup_store)
         self._manager.watch(self.server.acceptor.event_loop)
         exporters.process_is(probes.SERVING)
         self._warn_of_strangers()
@@ -224,6 +241,8 @@ class Runner(ZEO.runzeo.ZEOServer):
         if not self._hosting.begins_anew:
             self._manager.stopping()
         super().close_server()
+        if self._backup is not None:
+            self._backup.close()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -278,7 +297,7 @@ def main(args=None):
     options.realize(args)
     try:
         runner = Runner(options)
-    except ValueError as error:  # two nodes
+    except ValueError as error:  # too many storages
         sys.exit(f'fsync-runzeo: {error}')
     runner.main()
 

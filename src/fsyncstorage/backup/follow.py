@@ -1,0 +1,144 @@
+"""Keeps a copy of a site on another machine, seconds behind it.
+
+The first start restores; then each object of the log is added as soon as it is
+there, in the same way (copied).  A start finds its place by the bytes: behind
+the last object of which the file has all of them.  The copy is locked as by a
+writer: others may only read it, each as of when it opens the file.
+
+It ends with its timeline, which `promote` ends.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from collections.abc import Iterator
+
+import zc.lockfile
+from ZODB.blob import FilesystemHelper
+
+from .. import datafile
+from . import content
+from .copied import Copy
+from .copied import NotRestored
+from .head import SEGMENT
+from .head import Damaged
+from .prefix import read_fully
+from .restore import fill
+from .restore import restore
+from .store import Missing
+from .store import StoreError
+from .timeline import History
+from .timeline import Tip
+from .timeline import tip_behind
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from one look to the next, and while the store is away.
+PERIOD, RETREAT = 1.0, 10.0
+
+
+def follow(history: History, path: str, blob_dir: str | None,
+           stop: threading.Event) -> bytes | None:
+    """Return the last tid when the timeline has ended; None: it was stopped.
+    """
+    is_away = False
+    while not stop.is_set():
+        try:
+            if not os.path.lexists(path):
+                restore(history, path, blob_dir)
+            with _locked(history, path, blob_dir) as copy:
+                logger.info('%s: it follows, from position %d on', path,
+                            copy.end)
+                is_away = False
+                fill(history, copy)
+                return _go_on(history, copy, stop)
+        except StoreError as error:
+            if not is_away:
+                logger.warning('%s: it does not follow now: %s', path, error)
+            is_away = True
+            stop.wait(RETREAT)
+    return None
+
+
+def _go_on(history: History, copy: Copy,
+           stop: threading.Event) -> bytes | None:
+    while not copy.has_ended:
+        sequence = copy.chain.tip.sequence
+        key = history.names.segment(sequence)
+        try:
+            data = history.store.get(key)
+        except Missing:
+            copy.file.sync()
+            if stop.wait(PERIOD):
+                return None
+        else:
+            copy.add(sequence, key, data)
+    copy.file.sync()
+    return copy.tid
+
+
+@contextlib.contextmanager
+def _locked(history: History, path: str, blob_dir: str | None
+            ) -> Iterator[Copy]:
+    """The copy that is there, while nobody else writes to it."""
+    try:
+        lock = zc.lockfile.LockFile(path + '.lock')
+    except zc.lockfile.LockError:
+        raise NotRestored(f'{path} is open for writing elsewhere') from None
+    with contextlib.closing(lock):
+        file = datafile.open_existing(path)
+        try:
+            tip = _place(history, file)
+            _refuse_other_bytes(history, file, tip)
+        except BaseException:
+            file.close()
+            raise
+        copy = Copy(history, file, FilesystemHelper(
+            os.path.abspath(blob_dir), 'bushy') if blob_dir else None,
+            tip.sequence, tip)
+        try:
+            yield copy
+        finally:
+            # Not what could not be added.  (A pack replaces the file.)
+            copy.file.truncate(copy.end)
+            copy.file.close()
+
+
+def _place(history: History, file: datafile.DataFile) -> Tip:
+    """Behind the last object of the log of which the file has all bytes."""
+    size = file.size()
+    for numbers in reversed(history.generations()):
+        # A power cut may have torn the last one.
+        for sequence in reversed(history.up_to(size, numbers)[-2:]):
+            head = history.head(sequence)
+            if content.is_in(head, _reader(file), size):
+                return tip_behind(head, sequence)
+    raise NotRestored(f'{file.name} is no copy of what is in'
+                      f' {history.store.name}: name another place')
+
+
+def _refuse_other_bytes(history: History, file: datafile.DataFile,
+                        tip: Tip) -> None:
+    """Behind its place, the file has the begin of the next segment, if this
+    was killed; else somebody has opened it for writing."""
+    length = file.size() - tip.position
+    if not length:
+        return
+    key = history.names_of(tip.sequence).segment(tip.sequence)
+    with contextlib.suppress(Damaged):
+        _, pieces = content.get(
+            history.store, history.database, key, (SEGMENT,))
+        if content.whole(pieces).startswith(
+                _reader(file)(tip.position, length)):
+            return
+    raise NotRestored(
+        f'{file.name} has {length:,} bytes that were not shipped. If nobody'
+        ' has opened it for writing, a power cut has left them: truncate'
+        f' --size={tip.position} {file.name}')
+
+
+def _reader(file: datafile.DataFile) -> Callable[[int, int], bytes]:
+    return lambda position, length: read_fully(
+        file.fileno(), length, position)
