@@ -43,10 +43,11 @@ class Fit(unittest.TestCase):
     level = 2
 
     def test_each_is_yaml(self):
-        paths = [*EXAMPLES.rglob('*.yaml'), *EXAMPLES.rglob('*.yml')]
+        paths = [*EXAMPLES.rglob('*.yaml'), *EXAMPLES.rglob('*.yml'),
+                 *ROOT.glob('.github/workflows/*.yml')]
         self.assertGreater(len(paths), 6)
         for path in paths:
-            with self.subTest(path.relative_to(EXAMPLES)):
+            with self.subTest(path.relative_to(ROOT)):
                 self.assertTrue(loaded(path))
 
     def test_the_entry_point(self):
