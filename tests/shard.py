@@ -25,8 +25,11 @@ GRACE = 10          # seconds for what should end by itself
 _COUNTS = r'(\d+) failures, (\d+) errors and (\d+) skipped in '
 _RAN = re.compile(r'^  Ran (\d+) tests with ' + _COUNTS, re.MULTILINE)
 _TOTAL = re.compile(r'^Total: (\d+) tests, ' + _COUNTS, re.MULTILINE)
+# (asyncio of Python 3.10 says "unclosed" of a TLS connection that its peer has
+# ended: that is left out.)
 _BESIDE = re.compile(
-    'Exception (?:in thread|ignored in) .*|ResourceWarning: unclosed .*')
+    r'Exception (?:in thread|ignored in) .*'
+    r'|ResourceWarning: unclosed (?!transport <asyncio\.sslproto\.).*')
 _ALL_WERE_RUN = 'Tearing down left over layers:'
 
 
