@@ -46,6 +46,8 @@ from .fetching import refuse_without
 from .indexing import Indexing
 from .repacking import BlobDirectory
 from .repacking import Repacking
+from .spool import Spool
+from .spool import Spooling
 
 MISLED = (
     'A member of the log has shown a record that most of them do not have: its'
@@ -59,9 +61,10 @@ class Follower:
     def __init__(self, lock_file: zc.lockfile.LockFile,
                  file: datafile.DataFile, kept: Kept, indexing: Indexing,
                  log: Log, stopping: threading.Event,
-                 packs: repacking.Options,
+                 packs: repacking.Options, spool: Spool,
                  blobs: Fetching | None = None) -> None:
-        """The file ends where the kept state says.
+        """The file ends where the kept state says, and `log` is behind the
+        spool.
 
         `blobs`: None without a blob directory.
         """
@@ -72,6 +75,7 @@ class Follower:
         self._file = file
         self.log = log
         self.blobs = blobs
+        self._spool = spool
         self._indexing = indexing
         self._is_handed_over = False
         #: Ends waits for a pack; the owner of the follower may replace it.
@@ -98,6 +102,15 @@ class Follower:
     @property
     def blob_dir(self) -> str | None:
         return None if self.blobs is None else self.blobs.blob_dir
+
+    @property
+    def noted(self) -> Place:
+        """Up to here the log need not keep anything for this node."""
+        return max(self.kept.place, self._spool.last)
+
+    def has_its_pack(self, seconds: float) -> bool:
+        """Wait at most so long; true, too, if there is none to wait for."""
+        return self._repacking.has_ended(seconds)
 
     @property
     def waits_for_its_pack(self) -> bool:
@@ -133,7 +146,9 @@ class Follower:
                 self.blobs.give_up()
             self._file.truncate(state.end)
         elif isinstance(body, PackSwap):
-            self._swap(state, Becoming(body.size, body.checksum))
+            with Spooling(self.log, self._spool, applied, self.blobs,
+                          lambda: self.waits_for_its_pack):
+                self._swap(state, Becoming(body.size, body.checksum))
             self.synced = state
         if state.incomplete is None:
             self.whole = state
@@ -216,6 +231,7 @@ class Follower:
             raise Refused(MISLED, Why.FORKED)
         states.save(self._file.name, state, self.read, self.identity)
         self.kept = state
+        self._spool.kept(state.place)
         if self.blobs is not None:
             self.blobs.kept(state.place.sequence)
 
@@ -252,6 +268,7 @@ class Follower:
     def close(self) -> None:
         """Close the file, unless it was handed over."""
         self._repacking.close()
+        self._spool.close()
         if not self._is_handed_over:
             self._file.unlock()  # an error may keep it open for longer
             self._file.close()

@@ -46,12 +46,16 @@ from .fetching import Fetching
 from .fetching import refuse_without
 from .follower import Follower
 from .indexing import Indexing
+from .spool import Spool
+from .spool import with_spool
 
 logger = logging.getLogger(__name__)
 
 # What was applied is kept after each `KEPT_AFTER` bytes, so that a start that
 # was interrupted does not begin anew.
 KEPT_AFTER = 64 << 20
+# Seconds that a start waits at a swap for the pack of this node.
+LONGEST_WAIT = 10.0
 
 
 class Surveyed(typing.NamedTuple):
@@ -97,6 +101,10 @@ def _rejoined(path: str, log: Log, stopping: threading.Event,
         lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
         kept = found = _kept(path)
+        spool = Spool(path, found.state.log)
+        spool.kept(found.state.place)
+        stack.callback(spool.close)
+        log = with_spool(log, spool)
         lists = FoundLists(path, blob_dir)
         if found.becoming is not None:
             with _nothing_was_changed():
@@ -124,10 +132,11 @@ def _rejoined(path: str, log: Log, stopping: threading.Event,
                 blobs.blob_dir, blobs.helper, packs.keep_old), path,
                 links=False)
         follower = Follower(
-            lock_file, file, kept, indexing, log, stopping, packs, blobs)
+            lock_file, file, kept, indexing, log, stopping, packs, spool,
+            blobs)
         stack.callback(follower.close)
-        _catch_up(follower, log, surveyed, patience)
-        lists.remove()
+        if _catch_up(follower, log, surveyed, patience):
+            lists.remove()
         stack.pop_all()
     return follower
 
@@ -246,11 +255,15 @@ def _cut(file: datafile.DataFile, end: int) -> None:
 
 
 def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
-              patience: Patience) -> None:
-    """Apply what was surveyed, read once more."""
+              patience: Patience) -> bool:
+    """Apply what was surveyed, read once more; false if it does not come so
+    far, since its pack is late: then a standby goes on."""
     last = surveyed.state.place.sequence
     for applied in Reader(log, follower.state).to_the_end(patience):
         if applied.state.place.sequence > last:
+            break
+        if isinstance(applied.record.body, PackSwap) and (
+                not follower.has_its_pack(LONGEST_WAIT)):
             break
         patience.answer(follower.apply, applied)
         whole, kept = follower.whole, follower.kept
@@ -260,3 +273,4 @@ def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
             patience.answer(follower.save)
     follower.sync()
     patience.answer(follower.save)
+    return follower.state.place.sequence >= last

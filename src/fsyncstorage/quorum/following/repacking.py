@@ -123,6 +123,10 @@ class Repacking:
             pack.id, self._path, job, self._size, self._options.own_process,
             self._blobs)
 
+    def has_ended(self, seconds: float) -> bool:
+        pack = self._pack
+        return pack is None or pack.wait(seconds)
+
     @property
     def said(self) -> tuple[int, bytes]:
         """For the note of this node (log.notes): the pulse, and the part."""

@@ -188,7 +188,7 @@ class Node:
         """(A node whose pack is late may need as long as that.)"""
         standby = self._standby
         return (self.role == STANDBY and standby is not None
-                and standby.trouble is None
+                and standby.has_caught_up and standby.trouble is None
                 and not standby.follower.waits_for_its_pack)
 
     @property
@@ -273,8 +273,8 @@ class Node:
             stack.callback(follower.close)
             author = Author(
                 node_name(self._setup.node), follower.identity)
-            patience.answer(author.claim, log, follower.kept.place)
-            self._place = lambda: follower.kept.place
+            patience.answer(author.claim, log, follower.noted)
+            self._place = lambda: follower.noted
             self._holding.start()
             self._presence.start(author)
             stack.pop_all()
@@ -304,7 +304,7 @@ class Node:
             stack.callback(follower.log.close)
             stack.callback(standby.close)
             standby.start()
-            self._place = lambda: standby.follower.kept.place
+            self._place = lambda: standby.follower.noted
             self._standby, self.role = standby, STANDBY
             logger.info('%s: this node follows', self._setup.node)
             self._holding.seek()

@@ -1,0 +1,221 @@
+"""What the log has from the swap of a pack on, if the own pack is late.
+
+A node without its packed file cannot apply what comes.  If it noted no later
+place until it has that, the log would have to keep all of it, and would be
+full one day.  So the node keeps the records in a file beside Data.fs, fetches
+their blobs, and notes how far that is (`Spooling`).  When it has its file, it
+reads them from there: `with_spool` is the log with these records in front.
+
+*Rule: a record gets into the spool only when a majority of the members has
+it.*  So the spool stands for the log, also where that was trimmed since.  And
+the node notes no place before the spool is synced up to there.
+
+A start finds the spool, and goes on with it.  It is removed when what the node
+has kept is behind it.
+"""
+
+import os
+import struct
+import threading
+import typing
+from collections.abc import Sequence
+
+from ... import datafile
+from ..files.state import SUFFIX
+from ..history.fold import Apply
+from ..history.record import LARGEST
+from ..history.record import Damaged
+from ..history.record import Data
+from ..history.record import Ends
+from ..history.record import Epoch
+from ..history.record import Place
+from ..history.record import Unknown
+from ..history.record import pack
+from ..history.record import parse
+from ..history.record import place_of
+from ..log.interface import Log
+from ..log.interface import Unanswered
+from ..log.members import confirmed
+from ..log.reading import Reader
+from ..log.reading import Refused
+from .fetching import Fetching
+
+#: Seconds from one look for more to the next; records of one answer.
+LOOK_EVERY = 0.5
+AT_ONCE = 8
+
+_LENGTH = struct.Struct('>I')
+
+
+class Spool:
+
+    def __init__(self, data_path: str, log: bytes) -> None:
+        """Open what is there of the log with this identity."""
+        self._path = data_path + SUFFIX + '.spool'
+        self._log = log
+        self._file: datafile.DataFile | None = None
+        #: Where each record begins, and how long it is.
+        self._records: list[tuple[int, int]] = []
+        #: The number of the first one, and the place of the last one.
+        self.first, self.last = 0, Place(0, log)
+        if os.path.isfile(self._path):
+            self._file = datafile.open_existing(self._path)
+            self._read()
+
+    def _read(self) -> None:
+        """(A crash may have left a part of the last record.)"""
+        assert self._file is not None
+        while True:
+            front = os.pread(self._file.fileno(), _LENGTH.size, self._end)
+            if len(front) < _LENGTH.size:
+                return
+            length, = _LENGTH.unpack(front)
+            raw = os.pread(self._file.fileno(), min(length, LARGEST),
+                           self._end + _LENGTH.size)
+            try:
+                record = parse(raw)
+            except (Damaged, Unknown):
+                return
+            if record.log != self._log or (
+                    self._records and record.previous != self.last.link):
+                return
+            self._has(raw)
+
+    @property
+    def _end(self) -> int:
+        begin, length = self._records[-1] if self._records else (0, 0)
+        return begin + length
+
+    def _has(self, raw: bytes) -> None:
+        self._records.append((self._end + _LENGTH.size, len(raw)))
+        self.last = place_of(raw)
+        if len(self._records) == 1:
+            self.first = self.last.sequence
+
+    def add(self, records: Sequence[bytes]) -> None:
+        """Durably.  They follow the last one."""
+        if self._file is None:
+            self._file = datafile.open_new(self._path)
+            datafile.disk.sync_directory(os.path.dirname(self._path))
+        self._file.write_at(b''.join(
+            _LENGTH.pack(len(raw)) + raw for raw in records), self._end)
+        self._file.sync()
+        for raw in records:
+            self._has(raw)
+
+    def read(self, sequence: int) -> list[bytes]:
+        """Some records, from this number on."""
+        if self._file is None or sequence < self.first:
+            return []
+        number = self._file.fileno()
+        return [os.pread(number, length, begin) for begin, length in
+                self._records[sequence - self.first:][:AT_ONCE]]
+
+    def kept(self, place: Place) -> None:
+        """The state behind this record is kept."""
+        if self._file is not None and place.sequence >= self.last.sequence:
+            datafile.remove_if_there(self._path)
+            self.close()
+            self._records.clear()
+            self.first = 0
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class _WithSpool:
+
+    def __init__(self, log: Log, spool: Spool) -> None:
+        self._log = log
+        self._spool = spool
+
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self._log, name)
+
+    def ends(self, member: int | None = None) -> Ends:
+        found = self._log.ends(member)
+        first = self._spool.first or found.first
+        return found._replace(first=min(first, found.first))
+
+    def read(self, sequence: int,
+             member: int | None = None) -> Sequence[bytes]:
+        return self._spool.read(sequence) or self._log.read(sequence, member)
+
+
+def with_spool(log: Log, spool: Spool) -> Log:
+    """The log, with the records of the spool in front."""
+    return typing.cast(Log, _WithSpool(log, spool))
+
+
+class Spooling:
+    """A context in which a swap waits for the pack of this node: meanwhile a
+    thread reads on."""
+
+    def __init__(self, log: Log, spool: Spool, swap: Apply,
+                 blobs: Fetching | None,
+                 waits: typing.Callable[[], bool]) -> None:
+        """`log` is behind the spool; `waits()`: the pack is late, and so a
+        majority has the swap."""
+        self._log = log
+        self._spool = spool
+        self._swap = swap
+        self._blobs = blobs
+        self._waits = waits
+        self._reader = Reader(log, swap.state)
+        self._failure: BaseException | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name='spool of a pack', daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *args: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self._blobs is not None:
+            self._blobs.give_up()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        pause = LOOK_EVERY
+        while not self._is_over.wait(pause):
+            before = self._reader.state
+            try:
+                pause = 0 if self._waits() and self._go_on() else LOOK_EVERY
+            except (Unanswered, OSError, Refused):
+                # What is refused is met again when it is applied.
+                self._reader, pause = Reader(self._log, before), LOOK_EVERY
+            except BaseException as error:  # `__exit__` raises it
+                self._failure = error
+                return
+
+    def _go_on(self) -> bool:
+        """Is there more?"""
+        if not self._spool.first:
+            self._spool.add([pack(self._swap.record)])
+        given = self._reader.read()
+        if given and not confirmed(self._log, given[-1].state):
+            raise Unanswered('no majority has it yet')
+        for applied in given:
+            self._fetch(applied)
+        new = [pack(each.record) for each in given
+               if each.record.sequence > self._spool.last.sequence]
+        if new:
+            self._spool.add(new)
+        return bool(given)
+
+    def _fetch(self, applied: Apply) -> None:
+        """Its blobs, which the log removes with the record."""
+        state, record = applied
+        if self._blobs is None:
+            return
+        if isinstance(record.body, Epoch):
+            self._blobs.give_up()
+        elif isinstance(record.body, Data):
+            self._blobs.add(record.body.blobs)
+            if state.incomplete is None:
+                self._blobs.fetch(self._log, record.sequence)

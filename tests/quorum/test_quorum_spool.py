@@ -1,0 +1,182 @@
+"""A pack that is late holds up nobody's log: what comes behind the swap is in
+the spool of the node, which notes that, and is applied from there; also by a
+start, and if the log does not have it any more.
+"""
+
+import os
+import threading
+import time
+
+from ZODB.serialize import referencesf
+
+from fsyncstorage.pack import progress
+from fsyncstorage.quorum.following import rejoin
+from fsyncstorage.quorum.following import repacking
+from fsyncstorage.quorum.following import spool
+from fsyncstorage.quorum.following.standby import Standby
+from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import parse
+
+from ..pack.phases import held_up
+from ..support import PATIENCE
+from ..support import until
+from .blobnodes import BlobNodeTest
+from .fakelog import FakeLog
+from .logged import IN_PROCESS
+from .logged import FollowTest
+
+
+class SpoolTest(FollowTest):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(spool, LOOK_EVERY=0.01)
+        self.logged.objects = 5
+        self.logged.write(*range(10, 60))
+        self.begin()
+
+    def standby(self):
+        standby = Standby(
+            self.rejoin_by(FakeLog(self.engine), IN_PROCESS), 1 << 30)
+        self.addCleanup(standby.close)
+        standby.start()
+        return standby
+
+    def late(self):
+        """A context: its pack is late for the swap; yield a standby that has
+        noted what is behind that, and a log that does not have it any more.
+        """
+        return Late(self)
+
+    def has_come_to_the_end(self, standby):
+        until(lambda: standby.state == self.here().state, 'the end')
+        until(lambda: self.kept().state == self.here().state, 'it is kept')
+        self.assertEqual(self.content(), self.logged.content)
+        until(lambda: not os.path.exists(self.spool), 'it is removed')
+
+    @property
+    def spool(self):
+        return self.path('Data.fs.quorum.spool')
+
+    def trim(self):
+        """As far as it has noted.  (The whole log is in `records`.)"""
+        self.engine.trim(self.engine.head.sequence)
+
+
+class Late:
+
+    def __init__(self, test):
+        self._test = test
+        self._held = held_up(progress.COPY)
+
+    def __enter__(self):
+        test, logged = self._test, self._test.logged
+        is_held_up = self._held.__enter__()
+        standby = test.standby()
+        logged.begin_pack()
+        test.assertTrue(is_held_up.wait(PATIENCE))
+        logged.write(30).swap().write(40, 50).lead().write(60)
+        until(lambda: standby.follower.noted == test.engine.head, 'noted')
+        test.assertLess(test.kept().state.place.sequence,
+                        test.engine.head.sequence - 3)
+        test.trim()
+        return standby
+
+    def __exit__(self, *args):
+        self._held.__exit__(*args)
+
+
+class Goes(SpoolTest):
+
+    def test_on_when_its_pack_is_ready(self):
+        with self.late() as standby:
+            self.assertTrue(os.path.exists(self.spool))
+        self.has_come_to_the_end(standby)
+        self.logged.write(70)
+        self.has_come_to_the_end(standby)
+
+    def test_on_after_a_start(self):
+        """Also where a crash has left a part of a record behind it."""
+        for tail in b'', b'\0\0\0\x50of a record':
+            with self.subTest(tail):
+                with self.late() as standby:
+                    noted = standby.follower.noted
+                    standby.close()
+                with open(self.spool, 'ab') as file:
+                    file.write(tail)
+                self.logged.write(70)
+                again = self.rejoin_by(FakeLog(self.engine), IN_PROCESS)
+                self.assertGreater(again.noted, noted)
+                self.assertEqual(again.state, self.here().state)
+                self.assertEqual(self.content(), self.logged.content)
+                self.assertFalse(os.path.exists(self.spool))
+                again.close()
+
+    def test_on_from_a_start_that_does_not_wait_for_the_pack(self):
+        self.patch(rejoin, LONGEST_WAIT=0.0)
+        with self.late() as standby:
+            standby.close()
+            with held_up(progress.COPY):
+                again = self.standby()
+                self.assertEqual(again.follower.noted, self.engine.head)
+                self.logged.write(70)
+                until(lambda: again.follower.noted == self.engine.head,
+                      'it notes more')
+                self.assertFalse(again.has_caught_up)
+        self.has_come_to_the_end(again)
+
+
+class Blobs(BlobNodeTest):
+
+    level = 2
+
+    def test_they_are_fetched_before_the_place_is_noted(self):
+        """The log removes them with their records."""
+        goes_on = threading.Event()
+        self.addCleanup(goes_on.set)
+
+        class Held(repacking.Bulk):
+
+            def copied(self, *args):
+                goes_on.wait()
+                return super().copied(*args)
+
+        self.patch(spool, LOOK_EVERY=0.01)
+        self.patch(repacking, Bulk=Held)
+        storage = self.lead(pack_process=False, pack_gc=False)
+        standby = Standby(self.follow(), 1 << 30)
+        self.addCleanup(standby.close)
+        standby.start()
+        old = self.commit_blobs(storage, {1: b'old'})
+        self.commit_blobs(storage, {1: b'new'}, {1: old})
+        storage.pack(time.time() + 1, referencesf)
+        self.commit_blobs(storage, {2: b'later'})
+        until(lambda: standby.follower.noted == self.engine.head, 'noted')
+        self.assertEqual(self.contents('b'), [b'later', b'new', b'old'])
+        self.engine.trim(self.engine.head.sequence)
+        self.engine.blobs.clear()
+        goes_on.set()
+        until(lambda: standby.state.place == self.engine.head, 'the end')
+        self.assertEqual(self.contents('b'), [b'later', b'new'])
+        self.has_what_the_log_has('b')
+        until(lambda: not self.lists('b'), 'no list is left')
+
+
+class OnlyWhatAMajorityHas(SpoolTest):
+
+    def test_it_is_not_noted_before(self):
+        confirmed = spool.confirmed
+        self.patch(spool, confirmed=lambda log, state: False)
+        with held_up(progress.COPY) as is_held_up:
+            standby = self.standby()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            self.logged.swap().write(40)
+            until(lambda: os.path.exists(self.spool), 'it has begun')
+            swap, = [number for number, raw in enumerate(
+                self.engine.records, 1) if isinstance(
+                    parse(raw).body, PackSwap)]
+            until(lambda: standby.follower.noted.sequence == swap, 'the swap')
+            self.patch(spool, confirmed=confirmed)
+            until(lambda: standby.follower.noted == self.engine.head, 'all')
+        self.has_come_to_the_end(standby)
