@@ -321,6 +321,8 @@ class Failing(StagingTest):
 
     def test_an_abort(self):
         storage = self.lead()
+        make_room = mock.Mock()
+        self.patch(self.engine, make_room=make_room)
         for way in 'voted', 'not answered':
             with self.subTest(way):
                 transaction = self.vote_blobs(
@@ -330,6 +332,7 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
+        make_room.assert_not_called()  # it is not full
 
 
 class Removed(StagingTest):
