@@ -225,6 +225,15 @@ class Whole(Command):
         self.assertEqual(self.content_of_file('Restored.fs'),
                          self.content_of_file())
 
+    def test_prune_by_a_clock_that_is_ahead(self):
+        self.succeed('run', '--once')
+        self.commit_blob(1, b'two', serial=self.tid)
+        self.storage.pack(time.time(), None, gc=False)
+        self.succeed('run', '--once')
+        ahead = time.time() + 400 * 86_400
+        self.patch(time, time=lambda: ahead)
+        self.assertIn('0 objects', self.succeed('prune', '--keep', '30'))
+
     def test_status(self):
         self.succeed('run', '--once')
         self.assertIn(self.tid.hex(), self.succeed('status'))
