@@ -96,8 +96,11 @@ class Beside(Shipped):
     def test_a_store_that_is_not_there_yet(self):
         """As a disk that is mounted later; it is said once."""
         os.rmdir(self.path('store'))
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs, self.runs():
-            until(lambda: logs.output, 'a warning')
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs, \
+                mock.patch.object(backup, 'ChildProcess',
+                                  side_effect=ChildProcess) as started, \
+                self.runs():
+            until(lambda: started.call_count > 2, 'the third process')
             os.mkdir(self.path('store'))
             self.shipped(0)
         self.assertEqual(len(logs.output), 1)
