@@ -191,6 +191,19 @@ class Trouble(Following):
         self.follow()
         self.check()
 
+    def test_torn_by_a_power_cut(self):
+        """It says what to do, since it cannot tell whose bytes these are."""
+        self.follow()
+        before = len(self.content_of_file('Copy.fs'))
+        self.change()
+        size = len(self.content_of_file())
+        os.truncate(self.path('Copy.fs'), size)
+        with self.assertRaisesRegex(NotRestored, f'truncate --size={before} '):
+            self.follow()
+        os.truncate(self.path('Copy.fs'), before)
+        self.follow()
+        self.check()
+
     def test_what_was_not_shipped_is_not_overwritten(self):
         """Somebody has opened the copy, and committed."""
         self.follow()
