@@ -1,12 +1,16 @@
 """The stores that tests run on; obstore's are missing where it is."""
 
+import base64
 import contextlib
+import email.utils
+import hmac
 import os
 import shutil
 import socket
 import subprocess
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 from fsyncstorage.backup import head as heads
@@ -30,6 +34,11 @@ HAS_OBSTORE = 'MemoryStore' in globals()
 #: Servers of S3 that a test can start.
 MOTO, VERSITY = 'moto_server', 'versitygw'
 KEY = 'only-for-tests'
+#: A server of Azure, with its account and key, which are the same everywhere.
+AZURITE, ACCOUNT = 'azurite-blob', 'devstoreaccount1'
+KEY_OF_AZURITE = (
+    'Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt'
+    'r/KBHBeksoGMGw==')
 
 
 class Simple:
@@ -121,6 +130,39 @@ def in_s3(case, program):
             'endpoint': endpoint, 'region': 'us-east-1',
             'access_key_id': KEY, 'secret_access_key': KEY},
         client_options={'allow_http': True})
+
+
+def in_azure(case):
+    """A container of a server that ends with the test."""
+    port = free_port()
+    process = subprocess.Popen(
+        [AZURITE, '--skipApiVersionCheck', '--location', case.directory,
+         '--blobHost', '127.0.0.1', '--blobPort', str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    case.addCleanup(process.wait)
+    case.addCleanup(process.kill)
+    until(lambda: _listens(port) or process.poll() is not None, AZURITE)
+    endpoint = f'http://127.0.0.1:{port}/{ACCOUNT}'
+    urllib.request.urlopen(_new_container(f'{endpoint}/container')).close()
+    return objectstore.opened(
+        'az://container/in/it', config={
+            'account_name': ACCOUNT, 'account_key': KEY_OF_AZURITE,
+            'endpoint': endpoint}, client_options={'allow_http': True})
+
+
+def _new_container(url):
+    headers = {'x-ms-date': email.utils.formatdate(usegmt=True),
+               'x-ms-version': '2021-08-06'}
+    # Azure's "Shared Key": eleven headers that are not sent, and those above.
+    signed = '\n'.join([
+        'PUT', *[''] * 11, *map(':'.join, headers.items()),
+        f'/{ACCOUNT}{urllib.parse.urlsplit(url).path}', 'restype:container'])
+    signature = base64.b64encode(hmac.digest(
+        base64.b64decode(KEY_OF_AZURITE), signed.encode(), 'sha256'))
+    return urllib.request.Request(
+        f'{url}?restype=container', method='PUT', headers={
+            **headers, 'Content-Length': '0',
+            'Authorization': f'SharedKey {ACCOUNT}:{signature.decode()}'})
 
 
 def _listens(port):

@@ -6,14 +6,17 @@ import json
 import os
 import signal
 import time
+from unittest import mock
 
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.timeline import History
 from fsyncstorage.metrics import backups
+from fsyncstorage.processes.starting import ChildProcess
 from fsyncstorage.server import backup
 from fsyncstorage.server.backup import Backup
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import until
@@ -27,7 +30,7 @@ class Beside(Shipped):
 
     def setUp(self):
         super().setUp()
-        self.patch(backup, AGAIN_AFTER=0.01)
+        self.patch(backup, AGAIN_AFTER=0.01, LAST_ROUND=PATIENCE)
         os.mkdir(self.path('store'))
         self.store = Directory(self.path('store'))
         commit(self.storage, {0: b'data'})
@@ -56,11 +59,16 @@ class Beside(Shipped):
         self.assertIn('goes on at position', str(logs.output))
 
     def test_the_last_transactions_of_a_server_that_ends(self):
-        with self.runs():
+        """The process ends when it has shipped them, and is not killed."""
+        with self.runs() as made, mock.patch.object(
+                ChildProcess, 'end', autospec=True,
+                side_effect=ChildProcess.end) as ended:
             self.shipped(0)
             commit(self.storage, {1: b'data'})
             self.handout.close()
             self.storage.close()
+            made.close()
+        self.assertEqual(ended.call_count, 1)  # behind its own end
         history = History(self.store, DATABASE, 1)
         self.assertEqual(verification.verify(history).size,
                          os.stat(self.path()).st_size)
@@ -88,8 +96,11 @@ class Beside(Shipped):
     def test_a_store_that_is_not_there_yet(self):
         """As a disk that is mounted later; it is said once."""
         os.rmdir(self.path('store'))
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs, self.runs():
-            until(lambda: logs.output, 'a warning')
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs, \
+                mock.patch.object(backup, 'ChildProcess',
+                                  side_effect=ChildProcess) as started, \
+                self.runs():
+            until(lambda: started.call_count > 2, 'the third process')
             os.mkdir(self.path('store'))
             self.shipped(0)
         self.assertEqual(len(logs.output), 1)

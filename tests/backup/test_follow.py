@@ -21,6 +21,7 @@ from ..support import commit
 from ..support import oid
 from .shipped import DATABASE
 from .shipped import Shipped
+from .shipped import operations
 
 
 class Stop:
@@ -126,6 +127,27 @@ class Copies(Following):
         self.follow()
         self.assertEqual(seen, [True])
 
+    def test_blobs_are_durable_and_then_their_records(self):
+        self.follow()
+        self.change()
+        log = operations(self)
+        self.follow()
+        names = [each for each in log if each.startswith('names in')]
+        blob, = (each for each in log if each.endswith('.blob'))
+        self.assertEqual(log, [blob, *names, 'sync Copy.fs'])
+        self.assertEqual(len(names), 9)  # one for each byte of the oid
+
+    def test_a_pack_is_durable_before_it_has_the_name(self):
+        self.follow()
+        self.change()
+        self.pack()
+        log = operations(self)
+        self.follow()
+        at = log.index('replace Copy.fs')
+        self.assertIn('sync Copy.fs.pack', log[:at])
+        self.assertIn('sync .removed', log[:at])
+        self.assertRegex(log[at + 1], 'names in fsyncstorage-')
+
     def test_the_timeline_ends(self):
         """Then the copy is the site."""
         def end():
@@ -188,6 +210,19 @@ class Trouble(Following):
         more = self.content_of_file()[before:]
         with open(self.path('Copy.fs'), 'ab') as file:
             file.write(more[:len(more) // 2])
+        self.follow()
+        self.check()
+
+    def test_torn_by_a_power_cut(self):
+        """It says what to do, since it cannot tell whose bytes these are."""
+        self.follow()
+        before = len(self.content_of_file('Copy.fs'))
+        self.change()
+        size = len(self.content_of_file())
+        os.truncate(self.path('Copy.fs'), size)
+        with self.assertRaisesRegex(NotRestored, f'truncate --size={before} '):
+            self.follow()
+        os.truncate(self.path('Copy.fs'), before)
         self.follow()
         self.check()
 

@@ -225,6 +225,15 @@ class Whole(Command):
         self.assertEqual(self.content_of_file('Restored.fs'),
                          self.content_of_file())
 
+    def test_prune_by_a_clock_that_is_ahead(self):
+        self.succeed('run', '--once')
+        self.commit_blob(1, b'two', serial=self.tid)
+        self.storage.pack(time.time(), None, gc=False)
+        self.succeed('run', '--once')
+        ahead = time.time() + 400 * 86_400
+        self.patch(time, time=lambda: ahead)
+        self.assertIn('0 objects', self.succeed('prune', '--keep', '30'))
+
     def test_status(self):
         self.succeed('run', '--once')
         self.assertIn(self.tid.hex(), self.succeed('status'))
@@ -317,7 +326,20 @@ class Damage(Command):
         self.assertEqual(status, DAMAGED)
         self.assertIn('missing', out)
         for command in (('list',), ('restore',), ('run', '--once')):
-            self.assertIn('missing', self.fail_with(DAMAGED, *command))
+            said = self.fail_with(DAMAGED, *command)
+            self.assertIn('missing', said)
+        self.assertIn('--new-timeline', said)
+
+    def test_a_new_timeline_ships_anew_what_is_behind_it(self):
+        for damage in os.remove, lambda path: os.truncate(path, 10):
+            with self.subTest(damage):
+                self.setUp()
+                damage(self.segment(1))
+                self.succeed('run', '--once', '--new-timeline', 'a test')
+                self.succeed('verify', '--timeline', '2')
+                self.succeed('restore', '--timeline', '2')
+                self.assertEqual(self.content_of_file('Restored.fs'),
+                                 self.content_of_file())
 
     def test_a_flipped_bit(self):
         with open(self.segment(1), 'r+b') as file:

@@ -226,6 +226,15 @@ class OfVersity(Contract, TestCase):
             self.assertNotIn('\n', str(caught.exception))
 
 
+@unittest.skipIf(stores.is_missing(stores.AZURITE), 'a program is missing')
+class OfAzurite(Contract, TestCase):
+
+    level = 3
+
+    def made(self):
+        return stores.in_azure(self)
+
+
 @unittest.skipUnless(stores.HAS_OBSTORE, 'obstore is missing')
 class Errors(TestCase):
 

@@ -290,7 +290,12 @@ def _wrong(found: dict[str, Any],
 
 def remove(options: argparse.Namespace, store: Store,
            database: Database) -> int:
-    since = time.time() - options.keep * _DAY
+    # Days before the writer was seen: so neither a clock that is ahead, nor a
+    # writer that has died, takes points away.
+    names = database.timeline(timeline.newest(store, database))
+    beat = timeline.read_heartbeat(store, names)
+    now = min(time.time(), beat['time']) if beat else time.time()
+    since = now - options.keep * _DAY
     found = prune(store, database, points.tid_of_time(since), since,
                   options.dry_run)
     _show(options, found._asdict(), [

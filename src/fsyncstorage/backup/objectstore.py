@@ -86,8 +86,9 @@ class ObjectStore:
                     self._store, prefix=directory.rstrip('/') + '/',
                     offset=after or None):
                 for each in found:
-                    yield Entry(each['path'], each['size'],
-                                each['last_modified'].timestamp())
+                    if each['path'] > after:  # (not all servers know offsets)
+                        yield Entry(each['path'], each['size'],
+                                    each['last_modified'].timestamp())
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(Missing), _errors(key):

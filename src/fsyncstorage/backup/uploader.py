@@ -121,16 +121,18 @@ class Uploader:
         whose that is."""
         history = History(self._store, self._database, number)
         (fork, parent), is_equal = (timeline.START, 0), True
-        for (sequence, _), head in read_ahead(
-                history.entries(history.first()), lambda item: heads.SIZE,
-                lambda item: history.head(item[0])):
-            # What is equal behind a difference is not the file's own history;
-            # but a pack is all of it.
-            is_equal = ((is_equal or head.kind == PACK)
-                        and _has(self._prefix.file, head))
-            if is_equal:
-                fork = timeline.tip_behind(head, sequence)
-                parent = history.names_of(sequence).number
+        # (What is behind damage is shipped anew.)
+        with contextlib.suppress(Damaged):
+            for (sequence, _), head in read_ahead(
+                    history.entries(history.first()), lambda item: heads.SIZE,
+                    lambda item: history.head(item[0])):
+                # What is equal behind a difference is not the file's own
+                # history; but a pack is all of it.
+                is_equal = ((is_equal or head.kind == PACK)
+                            and _has(self._prefix.file, head))
+                if is_equal:
+                    fork = timeline.tip_behind(head, sequence)
+                    parent = history.names_of(sequence).number
         return fork, parent
 
     # The fence
@@ -141,7 +143,8 @@ class Uploader:
         try:
             tip, last = self._history.reached()
         except Damaged as error:
-            raise Stopped(str(error)) from None
+            raise Stopped(f'{error}. To ship anew what is behind that: run'
+                          ' --new-timeline') from None
         if last is not None and last.kind == END:
             raise Stopped(f'{self._names.log} has ended: another site has'
                           ' taken over')

@@ -20,7 +20,7 @@ MODULE = 'fsyncstorage.backup.child'
 #: The name of the database in the store, as for `fsync-backup` itself.
 DATABASE = 'main'
 #: Seconds until a process that has ended is followed by another one.
-AGAIN_AFTER = 30.0
+AGAIN_AFTER = 10.0
 #: Seconds that a server which ends gives its backup to ship the rest.
 LAST_ROUND = 10.0
 
