@@ -91,6 +91,9 @@ class Goes(SpoolTest):
     def test_on_when_its_pack_is_ready(self):
         with self.late() as standby:
             self.assertTrue(os.path.exists(self.spool))
+            # For it, the log begins with the swap.
+            self.assertEqual(standby.follower.log.ends().first,
+                             self.kept().state.place.sequence + 1)
         self.has_come_to_the_end(standby)
         self.logged.write(70)
         self.has_come_to_the_end(standby)
