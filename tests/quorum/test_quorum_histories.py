@@ -14,6 +14,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from fsyncstorage.quorum.etcd import lease
 from fsyncstorage.quorum.history import fold
 from fsyncstorage.quorum.history import record
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log import members
 
@@ -25,6 +28,10 @@ from .fakelog import FakeLog
 from .histories import Histories
 from .logcontract import Contract
 from .logcontract import WithoutALog
+from .logged import BEGINNING
+from .nodes import led
+from .nodes import state_behind
+from .samples import LOG
 
 #: A function, a part of its text, and what is there instead.
 MUTANTS = [
@@ -124,6 +131,24 @@ class AnyOrder(unittest.TestCase):
                 # what is written next does not begin where the file ends.)
                 with self.assertRaises((AssertionError, KeyError, ValueError)):
                     self.all_happen()
+
+
+class Fences(unittest.TestCase):
+
+    def test_it_stays(self):
+        """Nothing more is offered, also if the log has again what it had."""
+        engine = Engine(LOG)
+        writer = led(FakeLog(engine), BEGINNING, 'first')
+        before = list(engine.records)
+        led(FakeLog(engine), state_behind(engine), 'second')
+        writer.say(Trim(1))
+        for call in writer.advance, lambda: writer.say(Trim(1)):
+            with self.assertRaises(Fenced):
+                call()
+        engine.restore(place_of(before[-1]))
+        with self.assertRaises(Fenced):
+            writer.advance()
+        self.assertEqual(engine.records, before)
 
 
 class InMemory(unittest.TestCase):
