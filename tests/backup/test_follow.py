@@ -16,6 +16,7 @@ from fsyncstorage.backup.follow import follow as run_follower
 from fsyncstorage.backup.head import Damaged
 from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
+from fsyncstorage.pack import packedblobs
 
 from ..support import commit
 from ..support import oid
@@ -210,6 +211,22 @@ class Trouble(Following):
         more = self.content_of_file()[before:]
         with open(self.path('Copy.fs'), 'ab') as file:
             file.write(more[:len(more) // 2])
+        self.follow()
+        self.check()
+
+    def test_killed_while_a_pack_removes_blobs(self):
+        """Whoever opens the copy for writing removes the others."""
+        self.follow()
+        self.change()
+        self.pack()
+        with mock.patch.object(packedblobs, 'paths',
+                               side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt):
+            self.follow()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            FsyncStorage(self.path('Copy.fs'),
+                         blob_dir=self.path('Copy.fs.blobs')).close()
+        self.assertIn('interrupted a pack', logs.output[0])
         self.follow()
         self.check()
 

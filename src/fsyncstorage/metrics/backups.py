@@ -12,9 +12,10 @@ import os
 from typing import Any
 from typing import NamedTuple
 
-SUFFIX = '.backup'
+#: (Not `.backup`, as people call a copy.)
+SUFFIX = '.shipped'
 #: The name under which the file is written.
-SUFFIX_OF_NEW = '.backup.new'
+SUFFIX_OF_NEW = '.shipped.new'
 # More bytes than the file ever has, and more than any of its numbers.
 _MOST_BYTES = 1 << 12
 _MOST = 1 << 64
