@@ -202,6 +202,8 @@ class FrontPage(unittest.TestCase):
         picture = PICTURE.read_text()
         self.assertEqual(
             re.findall(r'>([\d,]+)</text>', picture), [stock, ours])
+        self.assertIn(
+            f'FileStorage {stock}, fsyncstorage {ours}.', README.read_text())
         shown = [int(each) for each in re.findall(
             r'<rect .*width="(\d+)"', picture)]
         there = [int(each.replace(',', '')) for each in (stock, ours)]
