@@ -24,6 +24,7 @@ INVARIANTS = INTERNALS / 'invariants.rst'
 GLOSSARY = INTERNALS / 'glossary.rst'
 SERVER = INTERNALS / 'server.rst'
 README = ROOT / 'README.rst'
+PICTURE = ROOT / 'docs' / 'images' / 'commits.svg'
 RESULTS = ROOT / 'perf' / 'results'
 
 _DEFINED = re.compile(r'^I(\d+): ', re.MULTILINE)
@@ -195,6 +196,19 @@ class FrontPage(unittest.TestCase):
                     self.assertEqual(cell, contestant and printed(
                         Claim('', workload, settings, contestant,
                               figure).measured(recorded), cell) or '')
+
+    def test_its_picture(self):
+        stock, _, ours = next(iter(rows(README.read_text()).values()))
+        picture = PICTURE.read_text()
+        self.assertEqual(
+            re.findall(r'>([\d,]+)</text>', picture), [stock, ours])
+        self.assertIn(
+            f'FileStorage {stock}, fsyncstorage {ours}.', README.read_text())
+        shown = [int(each) for each in re.findall(
+            r'<rect .*width="(\d+)"', picture)]
+        there = [int(each.replace(',', '')) for each in (stock, ours)]
+        self.assertAlmostEqual(
+            shown[1] / shown[0], there[1] / there[0], delta=0.2)
 
 
 def rows(text):
