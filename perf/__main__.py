@@ -18,7 +18,7 @@ from . import campaign
 
 RESULTS = pathlib.Path(__file__).with_name('results')
 
-MODULES = 'fsync_2004', 'zeo', 'blobs_2004', 'pack', 'quorum'
+MODULES = 'fsync_2004', 'zeo', 'blobs_2004', 'pack', 'plone', 'quorum'
 
 CAMPAIGNS = {
     each.name: each for name in MODULES
