@@ -168,6 +168,15 @@ class Copies(Following):
         self.assertEqual(self.content_of_file('Third.fs'),
                          self.content_of_file('Copy.fs'))
 
+    def test_it_goes_on_over_a_fork(self):
+        """It is at a place that the timeline has of its parent."""
+        self.follow()
+        self.change()
+        self.up = self.uploader(new_timeline='a test')
+        self.change()
+        self.follow(number=2)
+        self.check()
+
     def test_it_is_stopped(self):
         self.assertIsNone(self.follow())
 

@@ -21,16 +21,16 @@ MOST_BYTES = 128 << 20
 
 
 def read_ahead(items: Iterable[Item], size: Callable[[Item], int],
-               read: Callable[[Item], Result]
+               read: Callable[[Item], Result], at_once: int = AT_ONCE
                ) -> Iterator[tuple[Item, Result]]:
     """Each item, with what `read` returns for it in a thread."""
     waiting: deque[tuple[Item, int, Future[Result]]] = deque()
     taken = 0
-    pool = ThreadPoolExecutor(AT_ONCE)
+    pool = ThreadPoolExecutor(at_once)
     try:
         for item in items:
             needed = size(item)
-            while waiting and (len(waiting) >= AT_ONCE
+            while waiting and (len(waiting) >= at_once
                                or taken + needed > MOST_BYTES):
                 first, freed, future = waiting.popleft()
                 yield first, future.result()

@@ -4,13 +4,17 @@ them, then the blobs, some at a time.
 
 import contextlib
 import hashlib
+from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from . import bodies
 from . import content
 from . import head as heads
+from .ahead import Item
+from .ahead import Result
+from .ahead import read_ahead
 from .bodies import ListedBlob
 from .head import BLOB
 from .head import LIST
@@ -54,10 +58,9 @@ class Blobs:
                perhaps: Collection[Name]) -> list[ListedBlob]:
         """These blobs, with their sums; of those that are blobs perhaps, the
         ones that have a file."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [*pool.map(self._summed, names), *(
-                blob for blob in pool.map(self._summed, perhaps)
-                if blob.size is not None)]
+        return [*_each(names, self._summed), *(
+            blob for blob in _each(perhaps, self._summed)
+            if blob.size is not None)]
 
     def _summed(self, name: Name) -> ListedBlob:
         try:
@@ -86,9 +89,8 @@ class Blobs:
                 self._names.blob_list(sequence, sum),
                 Head(LIST, heads.WHOLE, 0, len(body), sum),
                 content.of_bytes(body))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in pool.map(self._put, blobs):
-                pass
+        for _ in _each(blobs, self._put):
+            pass
         return sum
 
     def _put(self, blob: ListedBlob) -> None:
@@ -101,3 +103,10 @@ class Blobs:
                 self._database.blob(blob.oid, blob.tid, blob.sum),
                 Head(BLOB, heads.WHOLE, 0, blob.size, blob.sum, tid=blob.tid,
                      oid=blob.oid), read)
+
+
+def _each(items: Iterable[Item], act: Callable[[Item], Result]
+          ) -> Iterator[Result]:
+    """What is done with each, some at a time.  (There may be a million.)"""
+    for _, result in read_ahead(items, lambda item: 0, act, AT_ONCE):
+        yield result
