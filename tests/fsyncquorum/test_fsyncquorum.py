@@ -13,6 +13,7 @@ from persistent.TimeStamp import TimeStamp
 from fsyncstorage.fsyncquorum import changing
 from fsyncstorage.fsyncquorum import commandline
 from fsyncstorage.fsyncquorum import looking
+from fsyncstorage.fsyncquorum import memory
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.section import PREFIX
 from fsyncstorage.quorum.etcd.settings import Settings
@@ -334,6 +335,14 @@ class Status(Case):
         self.begun()
         self.store.full = True
         self.assertIn('NOSPACE', self.looked()['warnings'][0])
+
+    def test_a_member_with_much_memory(self):
+        self.begun()
+        with mock.patch.object(memory, 'resident', return_value=3 << 30):
+            status, printed = self.run_it('status')
+        self.assertEqual(status, WARNS)
+        self.assertIn('3.0 GB of memory', printed)
+        self.assertIn('are its options those of the documents', printed)
 
     def test_by_options(self):
         self.begun()

@@ -30,12 +30,15 @@ from ..quorum.log.interface import Unanswered
 from ..quorum.log.notes import Note
 from ..quorum.log.notes import of_nodes
 from ..quorum.log.notes import parse_note
+from . import memory
 from .changing import node_of
 
 #: How many seconds a node may be behind, and which share of etcd's quota may
 #: be in use, without a warning.
 LATE = 60
 NEARLY_FULL = 0.8
+#: Bytes of a member's memory without a warning.
+MUCH_MEMORY = 2 << 30
 #: Seconds within which a running node notes how it is, several times: the time
 #: between two looks, and the age of a note that makes the second one needed.
 NOTED_WITHIN = OLD = 3.0
@@ -193,14 +196,15 @@ def _member(log: EtcdLog, number: int, address: str,
             status: Status | Trouble, head: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         'address': address, 'version': None, 'leads': False, 'learner': False,
-        'size': None, 'in_use': None, 'quota': None, 'head': None,
-        'lacks': False, 'trouble': None}
+        'size': None, 'in_use': None, 'quota': None, 'memory': None,
+        'head': None, 'lacks': False, 'trouble': None}
     if isinstance(status, Trouble):
         found['trouble'] = str(status)
         return found
     found.update(
         version=status.version, leads=status.leads, learner=status.learner,
-        size=status.size, in_use=status.in_use, quota=status.quota or None)
+        size=status.size, in_use=status.in_use, quota=status.quota or None,
+        memory=memory.resident(address, log.settings))
     with contextlib.suppress(Missing, Unanswered):
         found['head'] = log.ends(number).head.sequence
     # No answer is older than its question, and `head` was read before.
@@ -243,6 +247,10 @@ def _of_the_members(found: dict[str, Any]) -> Any:
         if each['quota'] and each['in_use'] > NEARLY_FULL * each['quota']:
             yield (f'{each["address"]} uses {each["in_use"]} of'
                    f' {each["quota"]} bytes: when it is full, commits wait')
+        if (each['memory'] or 0) > MUCH_MEMORY:
+            yield (f'{each["address"]} has {each["memory"]} bytes of memory:'
+                   ' are its options those of the documents? A member that'
+                   ' was behind is smaller after a restart')
 
 
 def _of_the_nodes(found: dict[str, Any]) -> Any:

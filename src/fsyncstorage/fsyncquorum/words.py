@@ -58,6 +58,8 @@ def _of_member(member: dict[str, Any]) -> str:
         parts.append('learner')
     of = f' of {size(member["quota"])}' if member['quota'] else ''
     parts.append(f'{size(member["in_use"])}{of} in use')
+    if member['memory'] is not None:
+        parts.append(f'{size(member["memory"])} of memory')
     if member['lacks']:
         parts.append('lacks records')
     return ', '.join(parts)

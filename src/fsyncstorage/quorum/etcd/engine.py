@@ -73,6 +73,7 @@ class EtcdLog:
     def __init__(self, settings: Settings,
                  clock: Callable[[], float] = clock) -> None:
         settings.check()
+        self.settings = settings
         self.keys = Keys(settings.prefix)
         self.cluster = Cluster(settings)
         self.members = len(self.cluster.members)
