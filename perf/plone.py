@@ -37,7 +37,7 @@ ENVIRONMENT = {
 
 FOLDERS, PAGES = 10, 50
 #: Of one kind of request, and before it counts; in a full and a quick run.
-SECONDS, WARM = (8.0, 2.0), (3.0, 1.0)
+SECONDS, WARM = (5.0, 2.0), (2.0, 1.0)
 READERS, EDITORS = 2, 4
 FILE = base64.b64encode(os.urandom(1 << 20)).decode()
 #: Until a program listens, answers or has ended.

@@ -6,11 +6,13 @@ import random
 import shutil
 import time
 
+from ZODB.FileStorage import FileStorage
 from ZODB.utils import z64
 
 from fsyncstorage.backup import bodies
 from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
+from fsyncstorage.backup import restore
 from fsyncstorage.backup import segment
 from fsyncstorage.backup import timeline
 from fsyncstorage.backup.prefix import Unreachable
@@ -24,6 +26,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from .shipped import DATABASE
+from .shipped import RECORD
 from .shipped import Shipped
 from .stores import end_of_chain
 
@@ -150,6 +153,26 @@ class Blobs(Shipped):
             self.assertEqual(data[heads.SIZE:], bytes(blob.size))
         last = self.store.objects[self.keys('t000001/log/')[0]]
         self.assertIn(heads.unpack(last, (heads.SEGMENT,)).blobs.hex(), key)
+
+    def test_one_that_stock_has_stored_twice(self):
+        """As stock's client does over ZEO: the transaction has two records."""
+        stock = FileStorage(self.path('Stock.fs'),
+                            blob_dir=self.path('Stock.fs.blobs'))
+        transaction = begin(stock)
+        stock.store(oid(1), z64, RECORD, '', transaction)
+        self.store_blob(stock, transaction, 1, b'one', z64, RECORD)
+        stock.tpc_vote(transaction)
+        tid = stock.tpc_finish(transaction)
+        stock.close()
+        self.handed_out('Stock.fs')
+        self.uploader('Stock.fs').ship()
+        key, = self.keys('t000001/lists/')
+        listed, = bodies.read_blob_list(self.store.objects[key][heads.SIZE:])
+        self.assertEqual((listed.oid, listed.tid), (oid(1), tid))
+        restore.restore(History(self.store, DATABASE, 1), self.path('R.fs'),
+                        self.path('R.fs.blobs'))
+        self.assertEqual(self.content_of_file('R.fs'),
+                         self.content_of_file('Stock.fs'))
 
     def test_of_an_undo(self):
         """The record has no data of its own, and the blob has a file."""

@@ -42,7 +42,7 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
     head = Head(BASE, WHOLE, 0, pack.end, pack.plain, pack.generation,
                 pack.tid, pack.oid, before=pack.sum)
     blobs.look_for(found | perhaps)
-    if listed := blobs.summed(found, perhaps):
+    if listed := blobs.summed(found, perhaps - found):
         head = head._replace(blobs=blobs.put(sequence, listed))
     yield from content.put_in_steps(
         history.store, history.database, names.base(sequence), head,

@@ -41,10 +41,11 @@ class Segment(NamedTuple):
     #: The last tid, and the largest oid up to here.
     tid: bytes
     oid: bytes
-    #: oid and tid of the records of blobs.
-    blobs: list[tuple[bytes, bytes]]
+    #: oid and tid of the records of blobs.  (Stock's client stores a blob twice
+    #: in a transaction.)
+    blobs: set[tuple[bytes, bytes]]
     #: The same, of records that cannot be read here, and may be of blobs.
-    perhaps: list[tuple[bytes, bytes]]
+    perhaps: set[tuple[bytes, bytes]]
 
 
 def next_segment(window: Window, tip: Tip) -> Segment | None:
@@ -53,8 +54,8 @@ def next_segment(window: Window, tip: Tip) -> Segment | None:
     if not tip.position and window.read(0, scan.FIRST) not in MAGICS:
         raise NotShipped('the file does not begin like a Data.fs')
     tid, oid = tip.tid, tip.oid
-    blobs: list[tuple[bytes, bytes]] = []
-    perhaps: list[tuple[bytes, bytes]] = []
+    blobs: set[tuple[bytes, bytes]] = set()
+    perhaps: set[tuple[bytes, bytes]] = set()
     chains = scan.Chains(window)
     found = None
     while at < window.end:
@@ -68,15 +69,15 @@ def next_segment(window: Window, tip: Tip) -> Segment | None:
                 oid = max(oid, record.oid)
                 front = _front(window, chains.source(record))
                 if is_of_blob(front):
-                    blobs.append((record.oid, found.tid))
+                    blobs.add((record.oid, found.tid))
                 elif _is_unreadable(front):
-                    perhaps.append((record.oid, found.tid))
+                    perhaps.add((record.oid, found.tid))
         except (scan.Damage, UnknownVersion) as error:
             raise NotShipped(str(error)) from None
         at, tid = found.end, found.tid
     if tid == tip.tid:
         return None
-    return Segment(tip.position, at, tid, oid, blobs, perhaps)
+    return Segment(tip.position, at, tid, oid, blobs, perhaps - blobs)
 
 
 def packed(window: Window, tip: Tip, is_surely: bool) -> Packed | None:
