@@ -152,6 +152,8 @@ class StructureTests(CheckCase):
         write(self.path(), data)
         self.assertEqual(
             self.report()['seals'], {'sound': 5, 'absent': 5, 'moved': 0})
+        self.assertIn('5 transactions have no seal that covers their bytes',
+                      self.run_check()[1])
         write(self.path(), moved)
         storage = FileStorage(self.path())
         storage.pack(time.time(), referencesf)

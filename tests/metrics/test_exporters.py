@@ -174,7 +174,7 @@ class Trouble(Shown):
     def test_without_the_library_there_are_probes(self):
         storage = self.open()
         with mock.patch.dict(sys.modules, {'prometheus_client': None}):
-            with self.one_line(r"only probes: .*fsyncstorage\[metrics\]"):
+            with self.one_line(r"and probes: .*fsyncstorage\[metrics\]"):
                 showing = self.show(storage)
         address = showing.exporter.address
         status, text = get(address, '/metrics')

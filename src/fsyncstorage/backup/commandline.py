@@ -328,7 +328,7 @@ def _of_check(found: Found) -> Iterator[str]:
         yield (f'{found.missing:,} blobs were missing when they should be'
                ' shipped')
     if found.problems:
-        yield f'{len(found.problems):,} things are wrong'
+        yield f'{len(found.problems):,} wrong: see above'
 
 
 def make_again(options: argparse.Namespace, store: Store,
@@ -366,8 +366,9 @@ def drill(options: argparse.Namespace, store: Store,
         timeline.note_drill(store, history.names, found.tid)
     _show(options, {**found._asdict(), 'tid': found.tid.hex(),
                     'is_sound': not code}, [
-        said.getvalue().rstrip(), f'{found.size:,} bytes and {found.blobs:,}'
-        f' blobs were restored, as of {points.named(found.tid)}, and are'
+        *said.getvalue().splitlines(),
+        f'{found.size:,} bytes and {found.blobs:,} blobs were restored,'
+        f' as of {points.named(found.tid)}, and are'
         + (' damaged' if code else ' sound')])
     return code
 

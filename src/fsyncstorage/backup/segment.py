@@ -41,8 +41,8 @@ class Segment(NamedTuple):
     #: The last tid, and the largest oid up to here.
     tid: bytes
     oid: bytes
-    #: oid and tid of the records of blobs.  (Stock's client stores a blob twice
-    #: in a transaction.)
+    #: oid and tid of the records of blobs.  (Stock's client stores each of
+    #: them twice in a transaction.)
     blobs: set[tuple[bytes, bytes]]
     #: The same, of records that cannot be read here, and may be of blobs.
     perhaps: set[tuple[bytes, bytes]]

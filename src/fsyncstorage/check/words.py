@@ -46,6 +46,7 @@ class Words:
         if self.check.salvaged:
             yield from self.salvage_lines()
         if not self.check.is_damaged():
+            yield from self.unsealed_lines()
             yield 'No damage found.'
         elif self.check.salvaged:
             yield ('The file is as it was, and damaged; all of it that is'
@@ -95,6 +96,14 @@ class Words:
         if self.damages([findings.BLOB]):
             yield ('Next: copy the missing blob files from a backup into'
                    f' {options.blobs}')
+
+    def unsealed_lines(self):
+        """What a verdict without damage does not cover."""
+        seals = self.report.seals
+        if unsealed := seals[seal.ABSENT] + seals[seal.MOVED]:
+            yield (f'{unsealed:,} transactions have no seal that covers their'
+                   ' bytes: only their structure was checked. --salvage OUT'
+                   ' makes a copy in which all have one')
 
     def problem_lines(self, title, damage):
         """How many there are of each kind, and what they are."""

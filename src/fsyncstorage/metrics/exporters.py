@@ -42,7 +42,7 @@ METRICS = 'text/plain; version=0.0.4; charset=utf-8'
 KEPT = 1.0
 _KEPT = '/metrics', '/now', '/clients'
 
-EXTRA = "pip install 'fsyncstorage[metrics]'"
+EXTRA = 'install the extra: fsyncstorage[metrics]'
 
 _FAILED = Answer(500, TEXT, b'an error: see the log\n')
 
@@ -77,8 +77,8 @@ class Exporter:
         return None if self._answering is None else self._answering.address
 
     def _say_where(self, address: Address) -> None:
-        logger.info('a live page, metrics and probes at http://%s',
-                    in_words(address))
+        logger.info('a live page%s and probes at http://%s',
+                    ', metrics' if self._generate else '', in_words(address))
         if not is_loopback(address[0]):
             logger.warning(
                 'metrics at %s: whoever can reach this address can read the'
@@ -94,8 +94,8 @@ class Exporter:
             from .collector import Collector
             collector: Any = Collector(self.storages, self.pulses)
         except Exception as error:  # it is absent, or cannot be used
-            logger.warning('no metrics at %s, only probes: %s; %s',
-                           in_words(address), error, EXTRA)
+            logger.warning('no metrics at %s, only a live page and probes: %s;'
+                           ' %s', in_words(address), error, EXTRA)
             return None
         return lambda: generate_latest(collector)
 
