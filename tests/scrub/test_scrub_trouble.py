@@ -100,7 +100,8 @@ class Trouble(ScrubTestCase):
         storage._file_name = self.path()
         with open(self.path(), 'wb') as file:
             file.write(b'FS30')
-        scrub = scrubbing.Scrub(storage, 1 << 30)
+        scrub = scrubbing.Scrub(scrubbing.File(
+            self.path(), storage.reopened, lambda: 4, lambda: None), 1 << 30)
         self.addCleanup(scrub.close)
         scrub.start()
         self.assertIn('is another file', self.heard.wait(INTERRUPTED))
