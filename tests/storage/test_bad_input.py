@@ -46,6 +46,11 @@ class Settings(unittest.TestCase):
                 'pack_rate': (
                     0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6),
                 'slow_commit_log': (-1, '2h', 'off', '', None, True),
+                'quota': ('', 'none', '5 MB a day', -1),
+                **dict.fromkeys((
+                    'read_only', 'create', 'pack_gc', 'pack_keep_old',
+                    'pack_process', 'checksums', 'local_reads'), ('off',)),
+                'local_reads_mode': ('0660', 0o666),
                 }.items():
             for wrong in values:
                 with self.subTest(name, wrong=wrong):

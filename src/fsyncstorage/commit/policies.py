@@ -206,7 +206,16 @@ def local_reads_mode(value: int) -> int:
     """The mode of the socket through which clients get the data file."""
     if value in LOCAL_READS_MODES:
         return value
-    raise ValueError(f'local-reads-mode is 0600 or 0660, not {value:04o}')
+    shown = f'{value:04o}' if isinstance(value, int) else repr(value)
+    raise ValueError(f'local-reads-mode is 0600 or 0660, not {shown}')
+
+
+def refuse_texts(**flags: object) -> None:
+    """(`'off'` would be true.)"""
+    for name, value in flags.items():
+        if isinstance(value, str):
+            raise ValueError(f'{name.replace("_", "-")} is True or False, not'
+                             f' {value!r}')
 
 
 @dataclasses.dataclass(frozen=True)

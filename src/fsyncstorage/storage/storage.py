@@ -129,7 +129,7 @@ class FsyncStorage(
         create: bool = False,
         read_only: bool = False,
         stop: bytes | None = None,
-        quota: int | None = None,
+        quota: str | int | None = None,
         pack_gc: bool = True,
         pack_keep_old: bool = True,
         packer: Callable[..., Any] | None = None,
@@ -157,6 +157,10 @@ class FsyncStorage(
         needs a `replica` (quorum.leading).  From now on it belongs to the
         storage, and so does a file that was `opened` and read before.
         """
+        policies.refuse_texts(
+            create=create, read_only=read_only, pack_gc=pack_gc,
+            pack_keep_old=pack_keep_old, checksums=checksums,
+            pack_process=pack_process, local_reads=local_reads)
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
         #: For a server: how many processes read for its clients; None: as many
@@ -184,7 +188,9 @@ class FsyncStorage(
                 ' process of its own already, and survives a power cut')
         file_name = opening.checked(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
-        self._quota = quota
+        self._quota = (
+            None if quota is None else policies.number_of_bytes(
+                quota, 'quota'))
         self._pack_gc = pack_gc
         self.pack_keep_old = pack_keep_old
         self.pack_process = bool(pack_process)
