@@ -2,7 +2,7 @@
 
     FsyncStorage(path, ...)  opens a Data.fs: a drop-in for FileStorage
     FsyncClient(addr, ...)   a server's client: a drop-in for ClientStorage
-    durability(name, ...)    asks for the durability of one transaction
+    durability(policy, ...)  asks for the durability of one transaction
     AsyncFinish(...)         for programs that finish without waiting
 
 An example:
@@ -28,6 +28,8 @@ if typing.TYPE_CHECKING:
     from .storage import AsyncFinish
     from .storage import FsyncStorage
 
+    __version__: str
+
 __all__ = ['AsyncFinish', 'FsyncClient', 'FsyncStorage', 'durability']
 
 #: Name -> the module that has it.
@@ -39,15 +41,17 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> typing.Any:
-    if name == '__version__':
-        from .version import own_version
-        return own_version()
-    if name not in _HOMES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    home = importlib.import_module(f'.{_HOMES[name]}', __name__)
-    globals()[name] = getattr(home, name)
-    return globals()[name]
+if not typing.TYPE_CHECKING:  # which would then take any name
+    def __getattr__(name):
+        if name == '__version__':
+            from .version import own_version
+            return own_version()
+        if name not in _HOMES:
+            raise AttributeError(
+                f'module {__name__!r} has no attribute {name!r}')
+        home = importlib.import_module(f'.{_HOMES[name]}', __name__)
+        globals()[name] = getattr(home, name)
+        return globals()[name]
 
 
 def __dir__() -> list[str]:
