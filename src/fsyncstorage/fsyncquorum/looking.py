@@ -123,13 +123,18 @@ def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
     notes = _notes(log)
     if leader is not None:
         notes.setdefault(leader, None)
-    found = [_node(log, ends, last, name, note, name == leader)
-             for name, note in sorted(notes.items())]
+    def nodes_of(notes: dict[str, Note | None]) -> list[dict[str, Any]]:
+        return [_node(log, ends, last, name, note, name == leader)
+                for name, note in sorted(notes.items())]
+
+    found = nodes_of(notes)
     if any(each['records_behind'] or each['silent'] for each in found):
         time.sleep(NOTED_WITHIN)
-        later = _notes(log)
+        # What was there at the first look is what each should have by now.
+        later = {**notes, **_notes(log)}
+        found = nodes_of(later)
         for each in found:
-            before, now = notes[each['node']], later.get(each['node'])
+            before, now = notes.get(each['node']), later[each['node']]
             each['stands'] = bool(each['records_behind']) and (
                 before and before.place) == (now and now.place)
             # (The clock of its machine may differ from ours.)
