@@ -138,6 +138,20 @@ class Copies(Following):
         self.assertEqual(log, [blob, *names, 'sync Copy.fs'])
         self.assertEqual(len(names), 9)  # one for each byte of the oid
 
+    def test_each_segment_is_durable_before_the_next(self):
+        """Both what is there at a start, and what comes later.  So a power
+        cut tears only the last one."""
+        self.follow()
+        for _ in range(4):
+            self.change()
+        later = {key: self.store.objects.pop(key)
+                 for key in self.keys('t000001/log/')[-2:]}
+        log = operations(self)
+        self.follow(lambda: self.store.objects.update(later))
+        found = ['blob' if each.endswith('.blob') else each for each in log
+                 if not each.startswith('names in')]
+        self.assertEqual(found, ['blob', 'sync Copy.fs'] * 4)
+
     def test_a_pack_is_durable_before_it_has_the_name(self):
         self.follow()
         self.change()

@@ -52,7 +52,7 @@ def follow(history: History, path: str, blob_dir: str | None,
                 logger.info('%s: it follows, from position %d on', path,
                             copy.end)
                 is_away = False
-                fill(history, copy)
+                fill(history, copy, lambda end: copy.file.sync())
                 return _go_on(history, copy, stop)
         except StoreError as error:
             if not is_away:
@@ -70,12 +70,11 @@ def _go_on(history: History, copy: Copy,
         try:
             data = history.store.get(key)
         except Missing:
-            copy.file.sync()
             if stop.wait(PERIOD):
                 return None
         else:
             copy.add(sequence, key, data)
-    copy.file.sync()
+            copy.file.sync()
     return copy.tid
 
 
@@ -110,7 +109,8 @@ def _place(history: History, file: datafile.DataFile) -> Tip:
     """Behind the last object of the log of which the file has all bytes."""
     size = file.size()
     for numbers in reversed(history.generations()):
-        # A power cut may have torn the last one.
+        # A power cut may have torn the last one; each was synced before the
+        # next was added.
         for sequence in reversed(history.up_to(size, numbers)[-2:]):
             head = history.head(sequence)
             if content.is_in(head, _reader(file), size):
