@@ -313,7 +313,8 @@ class Trouble(Following):
         self.check()
 
     def test_a_pack_of_another_packer(self):
-        """It says so, and the file stays as it was."""
+        """It says so, and the file stays as it was; when the base is there,
+        that takes its place, and only the blobs that it names stay."""
         self.follow()
         before = self.content_of_file('Copy.fs')
         self.change()
@@ -322,10 +323,18 @@ class Trouble(Following):
         stock.pack(time.time(), lambda data: [], gc=False)
         stock.close()
         self.storage = self.handed_out()
-        self.uploader().ship()
-        with self.assertRaisesRegex(Damaged, 'another one'):
+        self.up = self.uploader()
+        self.up.ship()
+        with self.assertRaisesRegex(Damaged, 'another one.* try again'):
             self.follow()
         self.assertTrue(self.content_of_file('Copy.fs').startswith(before))
+        while self.up.put_more_of_base():
+            pass
+        self.follow(self.change)
+        self.check()
+        self.change()
+        self.follow()
+        self.check()
 
     def test_nothing_was_shipped_yet(self):
         self.store.objects.clear()
