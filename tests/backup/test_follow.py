@@ -182,6 +182,29 @@ class Copies(Following):
         self.assertEqual(self.content_of_file('Third.fs'),
                          self.content_of_file('Copy.fs'))
 
+    def test_another_timeline_has_begun(self):
+        """Nothing ends the one that it follows; it is said once."""
+        def begin():
+            self.up = self.uploader(new_timeline='a test')
+
+        self.patch(follow, PATIENCE=0)
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.follow(self.change, begin, self.change, self.change)
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn('--timeline 2', logs.output[0])
+        self.follow(number=2)
+        self.check()
+
+    def test_the_next_object_was_removed(self):
+        def remove():
+            self.change()
+            self.change()
+            self.store.delete(self.keys('t000001/log/')[-2])
+
+        self.patch(follow, PATIENCE=0)
+        with self.assertRaisesRegex(NotRestored, 'was removed.*follow anew'):
+            self.follow(remove)
+
     def test_it_goes_on_over_a_fork(self):
         """It is at a place that the timeline has of its parent."""
         self.follow()
