@@ -138,6 +138,20 @@ class Copies(Following):
         self.assertEqual(log, [blob, *names, 'sync Copy.fs'])
         self.assertEqual(len(names), 9)  # one for each byte of the oid
 
+    def test_each_segment_is_durable_before_the_next(self):
+        """Both what is there at a start, and what comes later.  So a power
+        cut tears only the last one."""
+        self.follow()
+        for _ in range(4):
+            self.change()
+        later = {key: self.store.objects.pop(key)
+                 for key in self.keys('t000001/log/')[-2:]}
+        log = operations(self)
+        self.follow(lambda: self.store.objects.update(later))
+        found = ['blob' if each.endswith('.blob') else each for each in log
+                 if not each.startswith('names in')]
+        self.assertEqual(found, ['blob', 'sync Copy.fs'] * 4)
+
     def test_a_pack_is_durable_before_it_has_the_name(self):
         self.follow()
         self.change()
@@ -167,6 +181,29 @@ class Copies(Following):
         self.follow(number=2, name='Third.fs')
         self.assertEqual(self.content_of_file('Third.fs'),
                          self.content_of_file('Copy.fs'))
+
+    def test_another_timeline_has_begun(self):
+        """Nothing ends the one that it follows; it is said once."""
+        def begin():
+            self.up = self.uploader(new_timeline='a test')
+
+        self.patch(follow, PATIENCE=0)
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.follow(self.change, begin, self.change, self.change)
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn('--timeline 2', logs.output[0])
+        self.follow(number=2)
+        self.check()
+
+    def test_the_next_object_was_removed(self):
+        def remove():
+            self.change()
+            self.change()
+            self.store.delete(self.keys('t000001/log/')[-2])
+
+        self.patch(follow, PATIENCE=0)
+        with self.assertRaisesRegex(NotRestored, 'was removed.*follow anew'):
+            self.follow(remove)
 
     def test_it_goes_on_over_a_fork(self):
         """It is at a place that the timeline has of its parent."""
@@ -299,7 +336,8 @@ class Trouble(Following):
         self.check()
 
     def test_a_pack_of_another_packer(self):
-        """It says so, and the file stays as it was."""
+        """It says so, and the file stays as it was; when the base is there,
+        that takes its place, and only the blobs that it names stay."""
         self.follow()
         before = self.content_of_file('Copy.fs')
         self.change()
@@ -308,10 +346,18 @@ class Trouble(Following):
         stock.pack(time.time(), lambda data: [], gc=False)
         stock.close()
         self.storage = self.handed_out()
-        self.uploader().ship()
-        with self.assertRaisesRegex(Damaged, 'another one'):
+        self.up = self.uploader()
+        self.up.ship()
+        with self.assertRaisesRegex(Damaged, 'another one.* try again'):
             self.follow()
         self.assertTrue(self.content_of_file('Copy.fs').startswith(before))
+        while self.up.put_more_of_base():
+            pass
+        self.follow(self.change)
+        self.check()
+        self.change()
+        self.follow()
+        self.check()
 
     def test_nothing_was_shipped_yet(self):
         self.store.objects.clear()

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import time
+from unittest import mock
 
 from ZODB.utils import z64
 
@@ -190,6 +191,34 @@ class Pruned(Clock):
             self.uploader()
             self.prune()
             self.assertEqual(self.store.objects, pruned)
+
+    def test_others_meanwhile(self):
+        """Whatever is removed already, a backup starts, goes on over a pack,
+        and says how it stands."""
+        for number in range(12):
+            self.pass_time(DAY)
+            self.change(4)
+            self.ship(self.up)
+            if number % 4 == 1:
+                self.pack()
+        self.pass_time(KEPT)
+        self.change(4)
+        self.ship(self.up)
+        with mock.patch.object(self.store, 'delete') as deleted:
+            self.prune()
+        delete = self.store.delete
+        for number, call in enumerate(deleted.call_args_list):
+            delete(*call.args)
+            self.assertEqual(self.history().packs()[-1][1].generation,
+                             self.up.tip.generation)
+            self.change(5)
+            self.ship(self.uploader())
+            if not number % 4:
+                self.pack()
+            self.ship(self.up)
+            self.assertEqual(self.sum_at(None), self.sum_of_file())
+        self.assertGreater(number, 12)
+        self.assertEqual(self.prune().objects, 0)
 
 
 class AYear(Clock):

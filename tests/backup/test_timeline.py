@@ -115,7 +115,7 @@ class Timelines(unittest.TestCase):
         self.add(generation=1)
         self.pack()
         self.assertEqual(self.read(), self.tip)
-        self.assertEqual([self.history().pack(number, 4)[0]
+        self.assertEqual([self.history().pack(number, range(4))[0]
                           for number in (1, 2)], [1, 3])
 
     def test_what_is_of_another_generation(self):

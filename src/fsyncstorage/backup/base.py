@@ -26,7 +26,8 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
 
     Its blobs were shipped before, with few exceptions: only those are read.
     """
-    sequence, pack = history.pack(tip.generation, tip.sequence)
+    sequence, pack = history.pack(
+        tip.generation, range(history.start(), tip.sequence))
     names = history.names_of(sequence)
     if is_there(history.store, names.base(sequence)):
         return

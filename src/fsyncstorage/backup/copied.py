@@ -1,8 +1,9 @@
 """A Data.fs and its blobs that are made again, from the objects of a log.
 
 Each object is verified, with the seals of the transactions in it, and added
-at the end; its blobs are there before, durably.  At a pack without a base, the
-file is packed here in the same way, and compared with what the pack says.
+at the end; its blobs are there before, durably.  At a pack, the file is packed
+here in the same way, and compared with what the pack says.  If that makes
+another file, the base of the pack takes its place.
 
 `restore` makes a copy, and gives it its names when it is complete; `follow`
 goes on with one.  docs/internals/backup.rst has the order.
@@ -12,6 +13,7 @@ import contextlib
 import os
 import types
 from collections.abc import Iterable
+from collections.abc import Iterator
 
 from ZODB.blob import FilesystemHelper
 from ZODB.POSException import POSKeyError
@@ -84,7 +86,7 @@ class Copy:
         if head.kind == PACK:
             self._refuse_what_is_lost(head, sequence == self._base_at)
             if sequence != self._base_at:
-                self._pack_again(head, key)
+                self._pack_again(sequence, head, key)
                 return
             head, pieces = history.base(sequence, head)
         if head.has_blobs:
@@ -143,8 +145,9 @@ class Copy:
         for blob, size in read_ahead(
                 there, lambda blob: min(blob.size or 0, content.PART),
                 self._restore_blob):
-            self.blobs += 1
-            self.size_of_blobs += size
+            if size is not None:
+                self.blobs += 1
+                self.size_of_blobs += size
         self._sync_names(self._path(blob) for blob in there)
 
     def _path(self, blob: ListedBlob) -> str:
@@ -152,9 +155,13 @@ class Copy:
         path: str = self._blobs.getBlobFilename(blob.oid, blob.tid)
         return path
 
-    def _restore_blob(self, blob: ListedBlob) -> int:
-        pieces = self._history.blob(blob)
-        with datafile.open_new(self._path(blob), 0o400) as file:
+    def _restore_blob(self, blob: ListedBlob) -> int | None:
+        """Return its size; None: it was there."""
+        pieces, path = self._history.blob(blob), self._path(blob)
+        if _has_content(path, blob):
+            datafile.sync_path(path)
+            return None
+        with datafile.open_new(path, 0o400) as file:
             at = 0
             for piece in pieces:
                 file.write_at(piece, at)
@@ -173,41 +180,72 @@ class Copy:
         for directory in directories:
             datafile.disk.sync_directory(directory)
 
-    # A pack without a base
+    # A pack
 
-    def _pack_again(self, pack: Head, key: str) -> None:
+    def _pack_again(self, sequence: int, pack: Head, key: str) -> None:
         """Let the packed file take the place of what is before the pack."""
         for collects_garbage in True, False:
-            if self._is_packed_again(pack, collects_garbage):
-                return
-        raise Damaged(
-            f'{key}: the base behind this pack is not there yet, and to pack'
-            ' the file here makes another one')
+            with self._bulk() as bulk:
+                if self._is_packed_again(bulk, pack, collects_garbage):
+                    self._use(bulk)
+                    return
+        if sequence not in self._history.bases():
+            raise Damaged(
+                f'{key}: the base behind this pack is not there yet, and to'
+                ' pack the file here makes another one: try again when it is')
+        with self._bulk() as bulk:
+            self._take_base(bulk, sequence, pack)
+            self._use(bulk)
 
-    def _is_packed_again(self, pack: Head, collects_garbage: bool) -> bool:
+    @contextlib.contextmanager
+    def _bulk(self) -> Iterator[Bulk]:
         path, end = str(self.file.name), self.end
         bulk = Bulk(
             path, self._blobs and os.path.normpath(self._blobs.base_dir),
             datafile.open_existing(path, read_only=True), lambda: end,
             PackWatch(path, lambda: None))
         try:
-            copier = bulk.copied(
-                Job(pack.time, end, collects_garbage), referencesf,
-                own_process=False)
-            bulk.copy_rest(copier, end)
-            number = bulk.new.fileno()
-            if (bulk.new.size() != pack.end or pack.plain != content.sum_of(
-                    lambda at, length: read_fully(number, length, at),
-                    pack.end)):
-                return False
-            self._use(bulk)
-            return True
-        except (NothingToDo, POSKeyError, ValueError, scan.Damage):
-            return False
+            yield bulk
         finally:
             if not bulk.is_named:
                 bulk.leave_nothing()
             bulk.close(but_new=bulk.is_named)
+
+    def _is_packed_again(self, bulk: Bulk, pack: Head,
+                         collects_garbage: bool) -> bool:
+        try:
+            copier = bulk.copied(
+                Job(pack.time, self.end, collects_garbage), referencesf,
+                own_process=False)
+            bulk.copy_rest(copier, self.end)
+        except (NothingToDo, POSKeyError, ValueError, scan.Damage):
+            return False
+        number = bulk.new.fileno()
+        return bulk.new.size() == pack.end and pack.plain == content.sum_of(
+            lambda at, length: read_fully(number, length, at), pack.end)
+
+    def _take_base(self, bulk: Bulk, sequence: int, pack: Head) -> None:
+        """In the place of the packed file, with a list of the blobs that it
+        does not name."""
+        base, pieces = self._history.base(sequence, pack)
+        at = 0
+        for piece in pieces:
+            bulk.new.write_at(piece, at)
+            at += len(piece)
+        kept, self.missing = set(), 0  # the base says it of all
+        if base.has_blobs:
+            self._restore_blobs(sequence, base)
+            kept = {(blob.oid, blob.tid)
+                    for blob in self._history.blob_list(sequence, base)}
+        if bulk.removed is not None:
+            assert self._blobs is not None
+            for _, directory in self._blobs.listOIDs():
+                for name in os.listdir(directory):
+                    blob = self._blobs.splitBlobFilename(
+                        os.path.join(directory, name))
+                    if blob != (None, None) and blob not in kept:
+                        bulk.removed.write(
+                            b'%s\n' % b''.join(blob).hex().encode())
 
     def _use(self, bulk: Bulk) -> None:
         """Let its file take the place of ours, and its blobs go.  (After a
@@ -241,3 +279,14 @@ class Copy:
         return Damaged(
             f'{error}. All is sound up to {points.named(self.sound)}: --to'
             f' {self.sound.hex()} restores that')
+
+
+def _has_content(path: str, blob: ListedBlob) -> bool:
+    """Is it there, and whole?  (It has its name while it is written.)"""
+    try:
+        with datafile.open_existing(path, read_only=True) as file:
+            number = file.fileno()
+            return file.size() == blob.size and blob.sum == content.sum_of(
+                lambda at, length: read_fully(number, length, at), blob.size)
+    except FileNotFoundError:
+        return False

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 
@@ -29,6 +30,7 @@ from .restore import fill
 from .restore import restore
 from .store import Missing
 from .store import StoreError
+from .store import is_there
 from .timeline import History
 from .timeline import Tip
 from .timeline import tip_behind
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from one look to the next, and while the store is away.
 PERIOD, RETREAT = 1.0, 10.0
+#: Seconds until it asks why nothing comes.
+PATIENCE = 60.0
 
 
 def follow(history: History, path: str, blob_dir: str | None,
@@ -52,7 +56,7 @@ def follow(history: History, path: str, blob_dir: str | None,
                 logger.info('%s: it follows, from position %d on', path,
                             copy.end)
                 is_away = False
-                fill(history, copy)
+                fill(history, copy, lambda end: copy.file.sync())
                 return _go_on(history, copy, stop)
         except StoreError as error:
             if not is_away:
@@ -64,19 +68,44 @@ def follow(history: History, path: str, blob_dir: str | None,
 
 def _go_on(history: History, copy: Copy,
            stop: threading.Event) -> bytes | None:
+    next_question = time.monotonic() + PATIENCE
+    is_said = False
     while not copy.has_ended:
         sequence = copy.chain.tip.sequence
         key = history.names.segment(sequence)
         try:
             data = history.store.get(key)
         except Missing:
-            copy.file.sync()
+            if time.monotonic() >= next_question:
+                is_said = _say_why(history, copy, is_said)
+                next_question = time.monotonic() + PATIENCE
             if stop.wait(PERIOD):
                 return None
         else:
             copy.add(sequence, key, data)
-    copy.file.sync()
+            copy.file.sync()
     return copy.tid
+
+
+def _say_why(history: History, copy: Copy, is_said: bool) -> bool:
+    """Nothing comes: has another timeline begun?  NotRestored, if there is
+    more, but not the next object."""
+    store, names = history.store, history.names
+    next_one = copy.chain.tip.sequence
+    for entry in store.list(names.log, names.segment(next_one - 1)):
+        if names.sequence(entry.key) != next_one:
+            raise NotRestored(
+                f'{names.segment(next_one)} was removed, and {copy.file.name}'
+                ' has not got it: remove that with its blobs, and follow anew')
+        return is_said
+    other = names.number + 1
+    has_begun = is_there(store, history.database.timeline(other).begin)
+    if has_begun and not is_said:
+        logger.warning(
+            '%s: nothing comes from timeline %d, and timeline %d has begun: to'
+            ' follow that: --timeline %d', copy.file.name, names.number, other,
+            other)
+    return has_begun
 
 
 @contextlib.contextmanager
@@ -110,7 +139,8 @@ def _place(history: History, file: datafile.DataFile) -> Tip:
     """Behind the last object of the log of which the file has all bytes."""
     size = file.size()
     for numbers in reversed(history.generations()):
-        # A power cut may have torn the last one.
+        # A power cut may have torn the last one; each was synced before the
+        # next was added.
         for sequence in reversed(history.up_to(size, numbers)[-2:]):
             head = history.head(sequence)
             if content.is_in(head, _reader(file), size):

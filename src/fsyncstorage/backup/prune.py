@@ -78,8 +78,9 @@ def _firsts(store: Store, database: Database, tid: bytes,
 
 
 def _before(store: Store, names: Timeline, first: int) -> Iterator[Entry]:
-    """All objects with a smaller number."""
-    for directory in names.log, names.lists, names.bases:
+    """All objects with a smaller number; bases first, so that meanwhile all
+    others begin at one that stays."""
+    for directory in names.bases, names.log, names.lists:
         for entry in store.list(directory):
             if names.sequence(entry.key) < first:
                 yield entry

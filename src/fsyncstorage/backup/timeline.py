@@ -260,7 +260,7 @@ class History:
     def last(self) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
         last = None
-        for last in self.entries([self.first(), *self.bases()][-1]):
+        for last in self.entries(self.start()):
             pass
         return last
 
@@ -297,12 +297,22 @@ class History:
             is begin.names}
 
     def first(self) -> int:
-        """The number of the first object of the log: 0; or, if what is before
-        it was removed, that of a pack with a base, or of the end."""
+        """The number of the object with which reading may begin: 0; or, if
+        what is before it was removed, that of a pack with a base, or of the
+        end."""
+        there = self.first_there()
+        if not there:
+            return 0
+        # (A prune that goes on has left some objects before the base.)
+        for base in self.bases():
+            if base >= there:
+                return base
+        return there if self.head(there).kind == END else 0
+
+    def first_there(self) -> int:
+        """The number of the first object of the log that is there."""
         first, _ = next(self.entries(tell=lambda error: None), (0, None))
-        was_removed = first and (
-            first in self.bases() or self.head(first).kind == END)
-        return first if was_removed else 0
+        return first
 
     def start(self, target: bytes | None = None) -> int:
         """The number of the object with which reading up to this tid begins:
@@ -312,10 +322,9 @@ class History:
                 return sequence
         return self.first()
 
-    def pack(self, generation: int, before: int) -> tuple[int, Head]:
-        """The pack that has begun this generation, and its number; the object
-        before the number `before` is of that generation, too."""
-        numbers = range(self.first(), before)
+    def pack(self, generation: int, numbers: range) -> tuple[int, Head]:
+        """The pack that has begun this generation, and its number: one of
+        these, of which the last is of that generation, too."""
         found = numbers[bisect.bisect_left(
             numbers, generation, key=lambda each: self.head(each).generation)]
         return found, self.head(found)
@@ -344,7 +353,7 @@ class History:
         before = last[0] + (self.head(last[0]).kind != END)
         generations = (self.head(each).generation
                        for each in (first, before - 1))
-        return [self.pack(each, before) for each in range(
+        return [self.pack(each, range(first, before)) for each in range(
             max(next(generations), 1), next(generations) + 1)]
 
     def head(self, sequence: int) -> Head:

@@ -55,8 +55,11 @@ def verify(history: History, is_deep: bool = False,
            first: int | None = None) -> Found:
     """`tell` is called with the position that is reached; `first` is the
     number of the object to begin with."""
-    made = _Verification(
-        history, is_deep, history.first() if first is None else first)
+    if first is None:
+        first = history.first()
+        if history.first_there() != first:  # something is lost, then
+            first = 0
+    made = _Verification(history, is_deep, first)
     for position in made.run():
         tell(position)
     return made.found
