@@ -149,7 +149,6 @@ class Follower:
             with Spooling(self.log, self._spool, applied, self.blobs,
                           lambda: self.waits_for_its_pack):
                 self._swap(state, Becoming(body.size, body.checksum))
-            self.synced = state
         if state.incomplete is None:
             self.whole = state
         self.state = state
@@ -183,7 +182,7 @@ class Follower:
                     ' it finds out which file it has') from error
             stack.pop_all()
         self._file.close()
-        self._file = made.file
+        self._file, self.synced = made.file, state
         self._indexing.replaced(made.file, made.index, state.end)
 
     def check_its_name(self) -> None:

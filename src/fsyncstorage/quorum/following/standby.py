@@ -92,7 +92,8 @@ class Standby:
         self._pause = FIRST_PAUSE
         rate = follower.packs.scrub_rate
         self._scrub = None if rate is None else Scrub(File(
-            follower.name, follower.reopened, lambda: follower.kept.end,
+            # (What is kept is that of the old file, for a while after a swap.)
+            follower.name, follower.reopened, lambda: follower.synced.end,
             self._stopping.is_set), rate)
         #: It was at the end of the log, once since it began.
         self.has_caught_up = False
