@@ -10,6 +10,7 @@ import time
 from ZODB.serialize import referencesf
 
 from fsyncstorage.pack import progress
+from fsyncstorage.quorum.following import follower
 from fsyncstorage.quorum.following import rejoin
 from fsyncstorage.quorum.following import repacking
 from fsyncstorage.quorum.following import spool
@@ -31,6 +32,7 @@ class SpoolTest(FollowTest):
     def setUp(self):
         super().setUp()
         self.patch(spool, LOOK_EVERY=0.01)
+        self.patch(follower, SOON=0.01)
         self.logged.objects = 5
         self.logged.write(*range(10, 60))
         self.begin()
@@ -129,6 +131,35 @@ class Goes(SpoolTest):
         self.has_come_to_the_end(again)
 
 
+    def test_on_when_its_pack_had_no_room(self):
+        """It waits for its retry, and says once that it packs again."""
+        bulk, packs = repacking.Bulk, []
+
+        class Full(bulk):
+
+            def copied(self, *args):
+                packs.append(args)
+                raise OSError(28, 'No space left on device')
+
+        self.patch(repacking, Bulk=Full, PAUSES=1e9)
+        standby = self.standby()
+        with self.assertLogs('fsyncstorage', 'WARNING') as said:
+            self.logged.begin_pack()
+            until(lambda: packs, 'it packs')
+            self.logged.write(30).swap()
+            until(lambda: len(packs) == 2, 'it packs again')
+            for _ in range(3):
+                self.logged.write(40)
+                until(lambda: standby.follower.noted == self.engine.head,
+                      'it notes what comes')
+        self.assertIn('cannot take over', standby.why_not_ready)
+        self.assertEqual(
+            len([each for each in said.output if 'packed now' in each]), 1)
+        standby.close()
+        self.patch(repacking, Bulk=bulk)
+        self.has_come_to_the_end(self.standby())
+
+
 class Blobs(BlobNodeTest):
 
     level = 2
@@ -145,6 +176,7 @@ class Blobs(BlobNodeTest):
                 return super().copied(*args)
 
         self.patch(spool, LOOK_EVERY=0.01)
+        self.patch(follower, SOON=0.01)
         self.patch(repacking, Bulk=Held)
         storage = self.lead(pack_process=False, pack_gc=False)
         standby = Standby(self.follow(), 1 << 30)

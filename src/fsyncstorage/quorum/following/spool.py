@@ -150,19 +150,16 @@ def with_spool(log: Log, spool: Spool) -> Log:
 
 
 class Spooling:
-    """A context in which a swap waits for the pack of this node: meanwhile a
-    thread reads on."""
+    """A context in which a swap, which a majority has, waits for the pack of
+    this node: meanwhile a thread reads on."""
 
     def __init__(self, log: Log, spool: Spool, swap: Apply,
-                 blobs: Fetching | None,
-                 waits: typing.Callable[[], bool]) -> None:
-        """`log` is behind the spool; `waits()`: the pack is late, and so a
-        majority has the swap."""
+                 blobs: Fetching | None) -> None:
+        """`log` is behind the spool."""
         self._log = log
         self._spool = spool
         self._swap = swap
         self._blobs = blobs
-        self._waits = waits
         self._reader = Reader(log, swap.state)
         self._failure: BaseException | None = None
         self._is_over = threading.Event()
@@ -181,11 +178,11 @@ class Spooling:
             raise self._failure
 
     def _run(self) -> None:
-        pause = LOOK_EVERY
+        pause = 0.0
         while not self._is_over.wait(pause):
             before = self._reader.state
             try:
-                pause = 0 if self._waits() and self._go_on() else LOOK_EVERY
+                pause = 0 if self._go_on() else LOOK_EVERY
             except (Unanswered, OSError, Refused):
                 # What is refused is met again when it is applied.
                 self._reader, pause = Reader(self._log, before), LOOK_EVERY
