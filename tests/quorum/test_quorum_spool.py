@@ -197,6 +197,37 @@ class Blobs(BlobNodeTest):
         until(lambda: not self.lists('b'), 'no list is left')
 
 
+class Stale(FakeLog):
+    """One member shows nothing any more."""
+
+    stale = None
+
+    def read(self, sequence, member=None):
+        return [] if member is None and self._first == self.stale else (
+            super().read(sequence, member))
+
+
+class AMemberThatShowsNothing(SpoolTest):
+
+    def test_it_reads_on_from_the_next_one(self):
+        self.patch(spool, LOOKED_EVERY=0.1)
+        log = Stale(self.engine)
+        with held_up(progress.COPY) as is_held_up:
+            standby = Standby(self.rejoin_by(log, IN_PROCESS), 1 << 30)
+            self.addCleanup(standby.close)
+            standby.start()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            self.logged.swap()
+            until(lambda: standby.follower.noted == self.engine.head, 'swap')
+            heard = standby.follower.heard
+            log.stale = log._first
+            self.logged.write(40)
+            until(lambda: standby.follower.noted == self.engine.head, 'noted')
+            until(lambda: standby.follower.heard > heard, 'it has heard')
+        self.has_come_to_the_end(standby)
+
+
 class OnlyWhatAMajorityHas(SpoolTest):
 
     def test_it_is_not_noted_before(self):

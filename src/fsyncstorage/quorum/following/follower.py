@@ -113,6 +113,11 @@ class Follower:
         """Up to here the log need not keep anything for this node."""
         return max(self.kept.place, self._spool.last)
 
+    @property
+    def heard(self) -> float:
+        """When the log has answered while a swap waited."""
+        return self._spool.heard
+
     def has_its_pack(self, seconds: float) -> bool:
         """Wait at most so long; false: a swap might wait for much longer."""
         return self._repacking.is_ready(seconds)

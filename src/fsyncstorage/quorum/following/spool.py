@@ -17,6 +17,7 @@ has kept is behind it.
 import os
 import struct
 import threading
+import time
 import typing
 from collections.abc import Sequence
 
@@ -36,6 +37,7 @@ from ..history.record import place_of
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.members import confirmed
+from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .fetching import Fetching
@@ -58,6 +60,8 @@ class Spool:
         self._records: list[tuple[int, int]] = []
         #: The number of the first one, and the place of the last one.
         self.first, self.last = 0, Place(0, log)
+        #: When the log has answered last.
+        self.heard = 0.0
         if os.path.isfile(self._path):
             self._file = datafile.open_existing(self._path)
             self._read()
@@ -161,6 +165,8 @@ class Spooling:
         self._swap = swap
         self._blobs = blobs
         self._reader = Reader(log, swap.state)
+        #: When there was something new.
+        self._news = time.monotonic()
         self._failure: BaseException | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(
@@ -183,8 +189,10 @@ class Spooling:
             before = self._reader.state
             try:
                 pause = 0 if self._go_on() else LOOK_EVERY
+                self._spool.heard = time.monotonic()
             except (Unanswered, OSError, Refused):
                 # What is refused is met again when it is applied.
+                self._log.turn()
                 self._reader, pause = Reader(self._log, before), LOOK_EVERY
             except BaseException as error:  # `__exit__` raises it
                 self._failure = error
@@ -194,7 +202,7 @@ class Spooling:
         """Is there more?"""
         if not self._spool.first:
             self._spool.add([pack(self._swap.record)])
-        given = self._reader.read()
+        given = self._read(time.monotonic())
         if given and not confirmed(self._log, given[-1].state):
             raise Unanswered('no majority has it yet')
         for applied in given:
@@ -204,6 +212,15 @@ class Spooling:
         if new:
             self._spool.add(new)
         return bool(given)
+
+    def _read(self, now: float) -> list[Apply]:
+        given = self._reader.read()
+        if not given and now >= self._news + LOOKED_EVERY:
+            self._news = now
+            given = self._reader.look()
+        elif given:
+            self._news = now
+        return given
 
     def _fetch(self, applied: Apply) -> None:
         """Its blobs, which the log removes with the record."""
