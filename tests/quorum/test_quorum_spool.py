@@ -6,9 +6,11 @@ start, and if the log does not have it any more.
 import os
 import threading
 import time
+from unittest import mock
 
 from ZODB.serialize import referencesf
 
+from fsyncstorage import datafile
 from fsyncstorage.pack import progress
 from fsyncstorage.quorum.following import follower
 from fsyncstorage.quorum.following import rejoin
@@ -17,13 +19,16 @@ from fsyncstorage.quorum.following import spool
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.roles import takeover
 
 from ..pack.phases import held_up
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import until
 from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
+from .logged import NODE
 from .logged import FollowTest
 
 
@@ -207,6 +212,37 @@ class Stale(FakeLog):
             super().read(sequence, member))
 
 
+class ADiskThatFails(SpoolTest):
+    """What is not durable is not noted.  The standby ends, also while its pack
+    would go on (I7)."""
+
+    def ends(self, where, name):
+        done, failed = getattr(where, name), threading.Event()
+
+        def failing(*args):
+            if os.path.exists(self.spool) and not failed.is_set():
+                failed.set()
+                raise OSError(5, 'Input/output error')
+            return done(*args)
+
+        with held_up(progress.COPY) as is_held_up:
+            standby = self.standby()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            with mock.patch.object(where, name, failing):
+                self.logged.swap()
+                self.assertTrue(failed.wait(PATIENCE))
+        until(lambda: standby.ended, 'it ends')
+        self.assertIn('spool: a sync failed', standby.ended)
+        self.assertLess(standby.follower.noted, self.engine.head)
+
+    def test_its_sync(self):
+        self.ends(datafile.DataFile, 'sync')
+
+    def test_the_sync_of_its_directory(self):
+        self.ends(datafile.disk, 'sync_directory')
+
+
 class AMemberThatShowsNothing(SpoolTest):
 
     def test_it_reads_on_from_the_next_one(self):
@@ -226,6 +262,32 @@ class AMemberThatShowsNothing(SpoolTest):
             until(lambda: standby.follower.noted == self.engine.head, 'noted')
             until(lambda: standby.follower.heard > heard, 'it has heard')
         self.has_come_to_the_end(standby)
+
+
+class Takeover(SpoolTest):
+
+    def test_it_does_not_wait_for_a_pack(self):
+        """Another node may have its file.  So this one follows again."""
+        self.patch(takeover, LONGEST_WAIT=0.01)
+        standby = Standby(
+            self.rejoin_by(FakeLog(self.engine), IN_PROCESS), 1 << 30)
+        self.addCleanup(standby.stop)
+        with held_up(progress.COPY) as is_held_up:
+            standby.start()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            standby.stop()
+            self.logged.swap()
+            self.assertIsNone(Thread(
+                takeover.lead, standby.follower, FakeLog(self.engine), NODE,
+                lambda: True, self.stopping).result())
+            again = Standby(standby.follower, 1 << 30)
+            self.addCleanup(again.close)
+            again.start()
+            self.logged.write(30)
+            until(lambda: again.follower.noted == self.engine.head, 'noted')
+            self.trim()
+        self.has_come_to_the_end(again)
 
 
 class OnlyWhatAMajorityHas(SpoolTest):

@@ -48,6 +48,7 @@ from .repacking import BlobDirectory
 from .repacking import Repacking
 from .spool import Spool
 from .spool import Spooling
+from .spool import with_spool
 
 MISLED = (
     'A member of the log has shown a record that most of them do not have: its'
@@ -95,7 +96,7 @@ class Follower:
         self._begun: Place | None = None
         self._repacking = Repacking(
             self.name, lambda: self.whole.end,
-            lambda: self.stopping.is_set(), packs,
+            lambda: self.stopping.is_set() or spool.failure is not None, packs,
             None if blobs is None else BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old))
         self._repacking.goes_by(state)
@@ -158,6 +159,10 @@ class Follower:
         self._begun = None
         self.waits_for_its_pack = False
         self._repacking.goes_by(state)  # last: it may fail, and is not needed
+
+    def goes_on_with(self, log: Log, stopping: threading.Event) -> None:
+        """In place of those that it had."""
+        self.log, self.stopping = with_spool(log, self._spool), stopping
 
     def _take_back(self) -> None:
         """Undo a record that was not applied, and has been replaced."""

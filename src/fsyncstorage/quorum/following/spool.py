@@ -22,6 +22,7 @@ import typing
 from collections.abc import Sequence
 
 from ... import datafile
+from ...errors import DiskError
 from ..files.state import SUFFIX
 from ..history.fold import Apply
 from ..history.record import LARGEST
@@ -62,9 +63,12 @@ class Spool:
         self.first, self.last = 0, Place(0, log)
         #: When the log has answered last.
         self.heard = 0.0
+        #: What ends it, and the wait for the pack.
+        self.failure: BaseException | None = None
         if os.path.isfile(self._path):
             self._file = datafile.open_existing(self._path)
             self._read()
+            self._sync()  # the process that wrote it may have ended before
 
     def _read(self) -> None:
         """(A crash may have left a part of the last record.)"""
@@ -100,12 +104,23 @@ class Spool:
         """Durably.  They follow the last one."""
         if self._file is None:
             self._file = datafile.open_new(self._path)
-            datafile.disk.sync_directory(os.path.dirname(self._path))
         self._file.write_at(b''.join(
             _LENGTH.pack(len(raw)) + raw for raw in records), self._end)
-        self._file.sync()
+        self._sync()
         for raw in records:
             self._has(raw)
+
+    def _sync(self) -> None:
+        """Its bytes and its name.  A DiskError is final (I7)."""
+        assert self._file is not None
+        try:
+            self._file.sync()
+            datafile.disk.sync_directory(os.path.dirname(self._path))
+        except OSError as error:
+            raise DiskError(
+                f'{self._path}: a sync failed ({error}): what is on the disk'
+                ' is in doubt. Check it, then start this node again: it reads'
+                ' from the log what is missing') from error
 
     def read(self, sequence: int) -> list[bytes]:
         """Some records, from this number on."""
@@ -167,7 +182,6 @@ class Spooling:
         self._reader = Reader(log, swap.state)
         #: When there was something new.
         self._news = time.monotonic()
-        self._failure: BaseException | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='spool of a pack', daemon=True)
@@ -180,8 +194,8 @@ class Spooling:
         self._thread.join()
         if self._blobs is not None:
             self._blobs.give_up()
-        if self._failure is not None:
-            raise self._failure
+        if self._spool.failure is not None:
+            raise self._spool.failure
 
     def _run(self) -> None:
         pause = 0.0
@@ -195,7 +209,7 @@ class Spooling:
                 self._log.turn()
                 self._reader, pause = Reader(self._log, before), LOOK_EVERY
             except BaseException as error:  # `__exit__` raises it
-                self._failure = error
+                self._spool.failure = error
                 return
 
     def _go_on(self) -> bool:
