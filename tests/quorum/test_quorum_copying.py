@@ -141,6 +141,25 @@ class UnderLoad(Case):
                          Note(kept.node, kept.state.place))
         self.check_that_the_copy_leads()
 
+    def test_a_look_at_all_blobs_takes_longer_than_a_trim(self):
+        """What was kept before is too old to be noted, at the end of each
+        look."""
+        storage, noted = self.leading(), []
+        self.patch(copying, QUICK=0.0)
+
+        def look(*args):
+            tid = commit(storage, {len(noted): b'x'})
+            until(lambda: states.load(self.a.path).tie.tid == tid, 'kept')
+            noted.append(C in self.engine.kept)
+            if not noted[-1]:
+                storage.replica.say(Trim(self.engine.head.sequence))
+                self.engine.trim(self.engine.head.sequence)
+
+        with mock.patch.object(copying, '_copy_blobs', look):
+            self.copied(blobs=(None, None))
+        self.assertEqual((noted.count(True), noted[-1]), (1, True))
+        self.check_that_the_copy_leads()
+
     def test_the_log_is_trimmed_past_it_meanwhile(self):
         """That is found when it is noted."""
         storage, note = self.leading(), self.log.note

@@ -68,8 +68,8 @@ class Names(RolesTest):
     def test_it_is_noted_before_it_follows(self):
         """Whoever begins next knows of it."""
         seek = holding.Holding.seek
-        with mock.patch.object(holding.Holding, 'seek', lambda self: (
-                seen.append(dict(engine.kept)), seek(self))):
+        with mock.patch.object(holding.Holding, 'seek', lambda self, fit: (
+                seen.append(dict(engine.kept)), seek(self, fit))):
             seen, engine = [], self.engine
             self.a.open()
             self.a.leads()

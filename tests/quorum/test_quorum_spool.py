@@ -6,23 +6,29 @@ start, and if the log does not have it any more.
 import os
 import threading
 import time
+from unittest import mock
 
 from ZODB.serialize import referencesf
 
+from fsyncstorage import datafile
 from fsyncstorage.pack import progress
+from fsyncstorage.quorum.following import follower
 from fsyncstorage.quorum.following import rejoin
 from fsyncstorage.quorum.following import repacking
 from fsyncstorage.quorum.following import spool
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.roles import takeover
 
 from ..pack.phases import held_up
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import until
 from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
+from .logged import NODE
 from .logged import FollowTest
 
 
@@ -31,6 +37,7 @@ class SpoolTest(FollowTest):
     def setUp(self):
         super().setUp()
         self.patch(spool, LOOK_EVERY=0.01)
+        self.patch(follower, SOON=0.01)
         self.logged.objects = 5
         self.logged.write(*range(10, 60))
         self.begin()
@@ -129,6 +136,35 @@ class Goes(SpoolTest):
         self.has_come_to_the_end(again)
 
 
+    def test_on_when_its_pack_had_no_room(self):
+        """It waits for its retry, and says once that it packs again."""
+        bulk, packs = repacking.Bulk, []
+
+        class Full(bulk):
+
+            def copied(self, *args):
+                packs.append(args)
+                raise OSError(28, 'No space left on device')
+
+        self.patch(repacking, Bulk=Full, PAUSES=1e9)
+        standby = self.standby()
+        with self.assertLogs('fsyncstorage', 'WARNING') as said:
+            self.logged.begin_pack()
+            until(lambda: packs, 'it packs')
+            self.logged.write(30).swap()
+            until(lambda: len(packs) == 2, 'it packs again')
+            for _ in range(3):
+                self.logged.write(40)
+                until(lambda: standby.follower.noted == self.engine.head,
+                      'it notes what comes')
+        self.assertIn('cannot take over', standby.why_not_ready)
+        self.assertEqual(
+            len([each for each in said.output if 'packed now' in each]), 1)
+        standby.close()
+        self.patch(repacking, Bulk=bulk)
+        self.has_come_to_the_end(self.standby())
+
+
 class Blobs(BlobNodeTest):
 
     level = 2
@@ -145,6 +181,7 @@ class Blobs(BlobNodeTest):
                 return super().copied(*args)
 
         self.patch(spool, LOOK_EVERY=0.01)
+        self.patch(follower, SOON=0.01)
         self.patch(repacking, Bulk=Held)
         storage = self.lead(pack_process=False, pack_gc=False)
         standby = Standby(self.follow(), 1 << 30)
@@ -163,6 +200,94 @@ class Blobs(BlobNodeTest):
         self.assertEqual(self.contents('b'), [b'later', b'new'])
         self.has_what_the_log_has('b')
         until(lambda: not self.lists('b'), 'no list is left')
+
+
+class Stale(FakeLog):
+    """One member shows nothing any more."""
+
+    stale = None
+
+    def read(self, sequence, member=None):
+        return [] if member is None and self._first == self.stale else (
+            super().read(sequence, member))
+
+
+class ADiskThatFails(SpoolTest):
+    """What is not durable is not noted.  The standby ends, also while its pack
+    would go on (I7)."""
+
+    def ends(self, where, name):
+        done, failed = getattr(where, name), threading.Event()
+
+        def failing(*args):
+            if os.path.exists(self.spool) and not failed.is_set():
+                failed.set()
+                raise OSError(5, 'Input/output error')
+            return done(*args)
+
+        with held_up(progress.COPY) as is_held_up:
+            standby = self.standby()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            with mock.patch.object(where, name, failing):
+                self.logged.swap()
+                self.assertTrue(failed.wait(PATIENCE))
+        until(lambda: standby.ended, 'it ends')
+        self.assertIn('spool: a sync failed', standby.ended)
+        self.assertLess(standby.follower.noted, self.engine.head)
+
+    def test_its_sync(self):
+        self.ends(datafile.DataFile, 'sync')
+
+    def test_the_sync_of_its_directory(self):
+        self.ends(datafile.disk, 'sync_directory')
+
+
+class AMemberThatShowsNothing(SpoolTest):
+
+    def test_it_reads_on_from_the_next_one(self):
+        self.patch(spool, LOOKED_EVERY=0.1)
+        log = Stale(self.engine)
+        with held_up(progress.COPY) as is_held_up:
+            standby = Standby(self.rejoin_by(log, IN_PROCESS), 1 << 30)
+            self.addCleanup(standby.close)
+            standby.start()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            self.logged.swap()
+            until(lambda: standby.follower.noted == self.engine.head, 'swap')
+            heard = standby.follower.heard
+            log.stale = log._first
+            self.logged.write(40)
+            until(lambda: standby.follower.noted == self.engine.head, 'noted')
+            until(lambda: standby.follower.heard > heard, 'it has heard')
+        self.has_come_to_the_end(standby)
+
+
+class Takeover(SpoolTest):
+
+    def test_it_does_not_wait_for_a_pack(self):
+        """Another node may have its file.  So this one follows again."""
+        self.patch(takeover, LONGEST_WAIT=0.01)
+        standby = Standby(
+            self.rejoin_by(FakeLog(self.engine), IN_PROCESS), 1 << 30)
+        self.addCleanup(standby.stop)
+        with held_up(progress.COPY) as is_held_up:
+            standby.start()
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            standby.stop()
+            self.logged.swap()
+            self.assertIsNone(Thread(
+                takeover.lead, standby.follower, FakeLog(self.engine), NODE,
+                lambda: True, self.stopping).result())
+            again = Standby(standby.follower, 1 << 30)
+            self.addCleanup(again.close)
+            again.start()
+            self.logged.write(30)
+            until(lambda: again.follower.noted == self.engine.head, 'noted')
+            self.trim()
+        self.has_come_to_the_end(again)
 
 
 class OnlyWhatAMajorityHas(SpoolTest):

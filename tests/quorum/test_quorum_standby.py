@@ -10,11 +10,13 @@ from fsyncstorage.errors import DiskError
 from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import standby as module
+from fsyncstorage.quorum.following.follower import Follower
 from fsyncstorage.quorum.following.standby import Lag
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.roles.takeover import lead
 from fsyncstorage.scrub import scrubbing
 
@@ -155,6 +157,31 @@ class Trouble(StandbyTest):
             until(lambda: standby.damage, 'it says so')
         self.assertIn('1 damaged transaction', standby.damage)
 
+    def test_the_scrub_of_a_packed_file(self):
+        """What is kept may be that of the old file, until a majority confirms
+        the swap."""
+        self.logged.objects = 5
+        self.logged.write(*range(10, 60))
+        self.patch(scrubbing, LOOK_AGAIN_AFTER=0.01)
+        packs = IN_PROCESS._replace(scrub_rate=1 << 30)
+        standby = Standby(self.rejoin_by(self.log, packs), 1 << 30)
+        self.addCleanup(standby.close)
+        standby.start()
+        self.has_come_to_the_end(standby)
+        with mock.patch.object(
+                Follower, 'save', self.which_keeps_no_swap(Follower.save)):
+            self.logged.begin_pack().swap().write(10)
+            self.has_come_to_the_end(standby)
+            passes = standby._scrub.stats()['passes']
+            until(lambda: standby._scrub.stats()['passes'] > passes, 'a pass')
+        self.assertIsNone(standby.damage)
+
+    def which_keeps_no_swap(self, save):
+        def saved(follower):
+            if follower.synced.generation != follower.kept.generation:
+                raise Unanswered('no majority')
+            save(follower)
+        return saved
 
     def test_the_log_has_replaced_its_file_and_its_pack_is_late(self):
         """It cannot take over before that is ready."""

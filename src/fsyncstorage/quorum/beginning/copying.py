@@ -9,12 +9,14 @@ the new node gets the others from the log.
 
 A copy may take hours, and the log must not wait for it: `log-limit` would stop
 the node that leads.  So nothing is noted while it copies: what the other node
-has kept, and then what that has kept meanwhile, until it is quick.
+has kept, and then what that has kept meanwhile, as long as that gets quicker.
 
-*The place is noted* then, so that the log is not trimmed past it.  A node that
-trims first appends a Trim, and then looks at the notes again.  So the copy
-then reads the log for a Trim: if one is about records that the copy needs, the
-note has come too late.
+*The place is noted* then, so that the log is not trimmed past it: that which
+the other node has kept by then, as another look at all blobs may take longer
+than a trim.  The last round is copied under this note.  A node that trims
+first appends a Trim, and then looks at the notes again.  So the copy then
+reads the log for a Trim: if one is about records that the copy needs, the note
+has come too late.
 
 The copy gets its name when it is complete and durable.  So it can be
 interrupted at any moment, and repeated.
@@ -57,16 +59,16 @@ TRIES, PAUSE = 5, 0.2
 QUICK = 10.0
 
 Tell = Callable[[str, int], object]
+#: The blob directories to copy from, and to.
+Blobs = tuple[FilesystemHelper, FilesystemHelper]
 
 
 def copied(source: str, path: str, log: Log, name: bytes,
            tell: Tell = lambda stage, position: None,
-           blobs: tuple[FilesystemHelper, FilesystemHelper] | None = None
-           ) -> Kept:
+           blobs: Blobs | None = None) -> Kept:
     """Make a node of this name from the file `source`; return what it keeps.
 
-    `tell` is called with the bytes, or blob files, copied so far.  `blobs` are
-    the blob directories to copy from and to.
+    `tell` is called with the bytes, or blob files, copied so far.
 
     Raise StorageError if this cannot become a node of that log; Unanswered,
     OSError.  The note is removed then, and `copied` may be called again.
@@ -77,37 +79,57 @@ def copied(source: str, path: str, log: Log, name: bytes,
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         stack.callback(datafile.remove_if_there, path + SUFFIX)
-        kept = _copy(source, path + SUFFIX, log, tell, blobs)._replace(
-            node=author.identity)
+        before, is_new = _copy(source, path + SUFFIX, log, tell, blobs)
+        kept = before if is_new else _newer(source)
         stack.enter_context(_noted(author, log, kept))
         _refuse_if_trimmed(source, kept, log)
+        if not is_new:
+            kept = _copy_more(
+                source, path + SUFFIX, before, log, tell, blobs)
+        kept = kept._replace(node=author.identity)
         _give_names(path, kept)
     return kept
 
 
 def _copy(source: str, target: str, log: Log, tell: Tell,
-          blobs: tuple[FilesystemHelper, FilesystemHelper] | None) -> Kept:
-    """Copy all that is kept by now, but for a little; return what that is."""
+          blobs: Blobs | None) -> tuple[Kept, bool]:
+    """Copy what is kept by now, but for a little; return what that is, and
+    whether it is new enough to be noted."""
     copied: Kept | None = None
     took = math.inf
     while True:
         begun = time.monotonic()
-        kept, file = _opened(source)
-        with contextlib.closing(file):
-            _refuse_another_log(source, kept, log)
-            if copied is None or (
-                    copied.state.generation != kept.state.generation):
-                begin, copy = 0, datafile.open_new(target)
-            else:
-                begin, copy = copied.state.end, datafile.open_existing(target)
-            with contextlib.closing(copy):
-                _copy_piece(file, copy, begin, kept.state.end, tell)
-        if blobs is not None:
-            _copy_blobs(*blobs, kept.tie.tid, tell)
+        kept = _copy_more(source, target, copied, log, tell, blobs)
         before, took = took, time.monotonic() - begun
         if copied is not None and not QUICK < took < before / 2:
-            return kept
+            return kept, took <= QUICK
         copied = kept
+
+
+def _copy_more(source: str, target: str, copied: Kept | None, log: Log,
+               tell: Tell, blobs: Blobs | None) -> Kept:
+    """Copy what is kept by now and was not copied yet; return what is kept.
+    """
+    kept, file = _opened(source)
+    with contextlib.closing(file):
+        _refuse_another_log(source, kept, log)
+        if copied is None or (
+                copied.state.generation != kept.state.generation):
+            begin, copy = 0, datafile.open_new(target)
+        else:
+            begin, copy = copied.state.end, datafile.open_existing(target)
+        with contextlib.closing(copy):
+            _copy_piece(file, copy, begin, kept.state.end, tell)
+    if blobs is not None:
+        _copy_blobs(*blobs, kept.tie.tid, tell)
+    return kept
+
+
+def _newer(source: str) -> Kept:
+    """What is kept by now."""
+    kept, file = _opened(source)
+    file.close()
+    return kept
 
 
 def _refuse_a_taken_path(path: str) -> None:

@@ -48,12 +48,16 @@ from .repacking import BlobDirectory
 from .repacking import Repacking
 from .spool import Spool
 from .spool import Spooling
+from .spool import with_spool
 
 MISLED = (
     'A member of the log has shown a record that most of them do not have: its'
     ' disk is wrong, or the log was restored from a backup. Replace that'
     ' member; a start of this node cuts off what came from it, or refuses the'
     ' log')
+
+#: Seconds for which a swap waits for its pack without a spool.
+SOON = 0.5
 
 
 class Follower:
@@ -86,11 +90,13 @@ class Follower:
         #: The states after the last whole batch, after the last one that is
         #: synced, and after the last one that is kept on the disk.
         self.whole = self.synced = self.kept = state
+        #: The log has replaced its file, and its own is not ready.
+        self.waits_for_its_pack = False
         #: A record whose bytes may be written, but which is not applied yet.
         self._begun: Place | None = None
         self._repacking = Repacking(
             self.name, lambda: self.whole.end,
-            lambda: self.stopping.is_set(), packs,
+            lambda: self.stopping.is_set() or spool.failure is not None, packs,
             None if blobs is None else BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old))
         self._repacking.goes_by(state)
@@ -108,14 +114,14 @@ class Follower:
         """Up to here the log need not keep anything for this node."""
         return max(self.kept.place, self._spool.last)
 
-    def has_its_pack(self, seconds: float) -> bool:
-        """Wait at most so long; true, too, if there is none to wait for."""
-        return self._repacking.has_ended(seconds)
-
     @property
-    def waits_for_its_pack(self) -> bool:
-        """The log has replaced its file, and its own is not ready."""
-        return self._repacking.is_late
+    def heard(self) -> float:
+        """When the log has answered while a swap waited."""
+        return self._spool.heard
+
+    def has_its_pack(self, seconds: float) -> bool:
+        """Wait at most so long; false: a swap might wait for much longer."""
+        return self._repacking.is_ready(seconds)
 
     @property
     def pack_said(self) -> tuple[int, bytes]:
@@ -146,15 +152,17 @@ class Follower:
                 self.blobs.give_up()
             self._file.truncate(state.end)
         elif isinstance(body, PackSwap):
-            with Spooling(self.log, self._spool, applied, self.blobs,
-                          lambda: self.waits_for_its_pack):
-                self._swap(state, Becoming(body.size, body.checksum))
-            self.synced = state
+            self._swap(applied, Becoming(body.size, body.checksum))
         if state.incomplete is None:
             self.whole = state
         self.state = state
         self._begun = None
+        self.waits_for_its_pack = False
         self._repacking.goes_by(state)  # last: it may fail, and is not needed
+
+    def goes_on_with(self, log: Log, stopping: threading.Event) -> None:
+        """In place of those that it had."""
+        self.log, self.stopping = with_spool(log, self._spool), stopping
 
     def _take_back(self) -> None:
         """Undo a record that was not applied, and has been replaced."""
@@ -163,13 +171,17 @@ class Follower:
         self._file.truncate(self.state.next)
         self._begun = None
 
-    def _swap(self, state: State, becoming: Becoming) -> None:
-        """Replace the file; `state` is the state after the swap."""
+    def _swap(self, swap: Apply, becoming: Becoming) -> None:
+        """Replace the file."""
+        state = swap.state
         self.sync()
         self.save()
         if not confirmed(self.log, state):
             raise Refused(MISLED, Why.DAMAGED)  # others may have another one
-        made = self._repacking.made(self.whole, becoming)
+        self.waits_for_its_pack = not self.has_its_pack(SOON)
+        with Spooling(self.log, self._spool, swap, self.blobs) if (
+                self.waits_for_its_pack) else contextlib.nullcontext():
+            made = self._repacking.made(self.whole, becoming)
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)
             states.save(
@@ -183,7 +195,7 @@ class Follower:
                     ' it finds out which file it has') from error
             stack.pop_all()
         self._file.close()
-        self._file = made.file
+        self._file, self.synced = made.file, state
         self._indexing.replaced(made.file, made.index, state.end)
 
     def check_its_name(self) -> None:

@@ -102,12 +102,9 @@ class Repacking:
         #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
         self._pack: OwnPack | None = None
-        #: The swap waits for this pack.
-        self.is_late = False
-        #: The error of the disk because of which the file could not be packed
-        #: again, and when to retry.
-        self._failed: OSError | None = None
-        self._again_at = 0.0
+        #: When to retry, if the disk has failed a pack for which the swap
+        #: waited.
+        self._again_at: float | None = None
 
     def goes_by(self, state: State) -> None:
         """Begin, or end, the pack that this state names."""
@@ -118,14 +115,16 @@ class Repacking:
                 self._begin(state.pack, self._options.rate)
 
     def _begin(self, pack: Pack, rate: int | None) -> None:
+        self._again_at = None
         job = Job(pack.time, pack.end, pack.collects, rate, sums=True)
         self._pack = OwnPack(
             pack.id, self._path, job, self._size, self._options.own_process,
             self._blobs)
 
-    def has_ended(self, seconds: float) -> bool:
+    def is_ready(self, seconds: float) -> bool:
+        """Wait at most so long for the new file."""
         pack = self._pack
-        return pack is None or pack.wait(seconds)
+        return pack is not None and pack.wait(seconds) and pack.is_sound
 
     @property
     def said(self) -> tuple[int, bytes]:
@@ -140,7 +139,7 @@ class Repacking:
 
     def made(self, state: State, becoming: Becoming) -> Made:
         """The file that takes the place of this one, which ends where `state`
-        does.
+        does.  This may wait as long as a pack, and for its retry.
 
         Raise Unanswered if the caller has to end; OSError if it may be
         retried; Refused.
@@ -150,15 +149,16 @@ class Repacking:
             raise self._refused(state, (
                 f'another version packs: {VERSION.decode()} here,'
                 f' {state.pack.version!r} there'))
-        try:
-            return self._made(state, becoming)
-        except NotMade as failure:
-            logger.warning(
-                '%s: the log replaces it by a packed file, and this node has'
-                ' none to replace it by (%s): it is packed now',
-                self._path, failure)
-        if self._failed is not None and time.monotonic() < self._again_at:
-            raise self._failed
+        if self._again_at is not None:
+            self._wait_until(self._again_at)
+        else:
+            try:
+                return self._made(state, becoming)
+            except NotMade as failure:
+                logger.warning(
+                    '%s: the log replaces it by a packed file, and this node'
+                    ' has none to replace it by (%s): it is packed now',
+                    self._path, failure)
         begun = time.monotonic()
         self.close()
         self._wanted = state.pack
@@ -168,21 +168,28 @@ class Repacking:
         except NotMade as failure:
             if not isinstance(failure.__cause__, OSError):
                 raise self._refused(state, failure) from None
-            self._failed, now = failure.__cause__, time.monotonic()
+            now = time.monotonic()
             self._again_at = now + PAUSES * (now - begun)
-            raise self._failed from None
+            raise failure.__cause__ from None
+
+    def _wait_until(self, when: float) -> None:
+        while (left := when - time.monotonic()) > 0:
+            self._refuse_if_stopped()
+            time.sleep(min(LOOK_EVERY, left))
 
     def _made(self, state: State, becoming: Becoming) -> Made:
         pack = self._pack
         if pack is None:
             raise NotMade('this node has not packed it')
         while not pack.wait(LOOK_EVERY):
-            self.is_late = True
             if self._is_stopped():
                 pack.watch.cancel()
+        self._refuse_if_stopped()
+        return pack.made(state.end, becoming)
+
+    def _refuse_if_stopped(self) -> None:
         if self._is_stopped():
             raise Unanswered('this node was stopped within a pack')
-        return pack.made(state.end, becoming)
 
     def _refused(self, state: State, failure: object) -> Refused:
         return Refused(
@@ -200,12 +207,10 @@ class Repacking:
         made.file.name = self._path
         self._pack.is_over(made)
         self._pack = self._wanted = None
-        self.is_late = False
 
     def close(self) -> None:
         """End the pack that is under way, if there is one."""
         pack, self._pack, self._wanted = self._pack, None, None
-        self.is_late = False
         if pack is not None:
             pack.close()
 
@@ -258,6 +263,10 @@ class OwnPack:
         """Wait at most `seconds`; return whether the thread has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    @property
+    def is_sound(self) -> bool:
+        return self._failure is None
 
     def catch_up(self) -> None:
         """Copy what was appended in the meantime, to leave little for `made`.

@@ -17,10 +17,12 @@ has kept is behind it.
 import os
 import struct
 import threading
+import time
 import typing
 from collections.abc import Sequence
 
 from ... import datafile
+from ...errors import DiskError
 from ..files.state import SUFFIX
 from ..history.fold import Apply
 from ..history.record import LARGEST
@@ -36,6 +38,7 @@ from ..history.record import place_of
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.members import confirmed
+from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .fetching import Fetching
@@ -58,9 +61,14 @@ class Spool:
         self._records: list[tuple[int, int]] = []
         #: The number of the first one, and the place of the last one.
         self.first, self.last = 0, Place(0, log)
+        #: When the log has answered last.
+        self.heard = 0.0
+        #: What ends it, and the wait for the pack.
+        self.failure: BaseException | None = None
         if os.path.isfile(self._path):
             self._file = datafile.open_existing(self._path)
             self._read()
+            self._sync()  # the process that wrote it may have ended before
 
     def _read(self) -> None:
         """(A crash may have left a part of the last record.)"""
@@ -96,12 +104,23 @@ class Spool:
         """Durably.  They follow the last one."""
         if self._file is None:
             self._file = datafile.open_new(self._path)
-            datafile.disk.sync_directory(os.path.dirname(self._path))
         self._file.write_at(b''.join(
             _LENGTH.pack(len(raw)) + raw for raw in records), self._end)
-        self._file.sync()
+        self._sync()
         for raw in records:
             self._has(raw)
+
+    def _sync(self) -> None:
+        """Its bytes and its name.  A DiskError is final (I7)."""
+        assert self._file is not None
+        try:
+            self._file.sync()
+            datafile.disk.sync_directory(os.path.dirname(self._path))
+        except OSError as error:
+            raise DiskError(
+                f'{self._path}: a sync failed ({error}): what is on the disk'
+                ' is in doubt. Check it, then start this node again: it reads'
+                ' from the log what is missing') from error
 
     def read(self, sequence: int) -> list[bytes]:
         """Some records, from this number on."""
@@ -150,21 +169,19 @@ def with_spool(log: Log, spool: Spool) -> Log:
 
 
 class Spooling:
-    """A context in which a swap waits for the pack of this node: meanwhile a
-    thread reads on."""
+    """A context in which a swap, which a majority has, waits for the pack of
+    this node: meanwhile a thread reads on."""
 
     def __init__(self, log: Log, spool: Spool, swap: Apply,
-                 blobs: Fetching | None,
-                 waits: typing.Callable[[], bool]) -> None:
-        """`log` is behind the spool; `waits()`: the pack is late, and so a
-        majority has the swap."""
+                 blobs: Fetching | None) -> None:
+        """`log` is behind the spool."""
         self._log = log
         self._spool = spool
         self._swap = swap
         self._blobs = blobs
-        self._waits = waits
         self._reader = Reader(log, swap.state)
-        self._failure: BaseException | None = None
+        #: When there was something new.
+        self._news = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='spool of a pack', daemon=True)
@@ -177,27 +194,29 @@ class Spooling:
         self._thread.join()
         if self._blobs is not None:
             self._blobs.give_up()
-        if self._failure is not None:
-            raise self._failure
+        if self._spool.failure is not None:
+            raise self._spool.failure
 
     def _run(self) -> None:
-        pause = LOOK_EVERY
+        pause = 0.0
         while not self._is_over.wait(pause):
             before = self._reader.state
             try:
-                pause = 0 if self._waits() and self._go_on() else LOOK_EVERY
+                pause = 0 if self._go_on() else LOOK_EVERY
+                self._spool.heard = time.monotonic()
             except (Unanswered, OSError, Refused):
                 # What is refused is met again when it is applied.
+                self._log.turn()
                 self._reader, pause = Reader(self._log, before), LOOK_EVERY
             except BaseException as error:  # `__exit__` raises it
-                self._failure = error
+                self._spool.failure = error
                 return
 
     def _go_on(self) -> bool:
         """Is there more?"""
         if not self._spool.first:
             self._spool.add([pack(self._swap.record)])
-        given = self._reader.read()
+        given = self._read(time.monotonic())
         if given and not confirmed(self._log, given[-1].state):
             raise Unanswered('no majority has it yet')
         for applied in given:
@@ -207,6 +226,15 @@ class Spooling:
         if new:
             self._spool.add(new)
         return bool(given)
+
+    def _read(self, now: float) -> list[Apply]:
+        given = self._reader.read()
+        if not given and now >= self._news + LOOKED_EVERY:
+            self._news = now
+            given = self._reader.look()
+        elif given:
+            self._news = now
+        return given
 
     def _fetch(self, applied: Apply) -> None:
         """Its blobs, which the log removes with the record."""

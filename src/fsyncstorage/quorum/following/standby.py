@@ -44,6 +44,7 @@ from ..log.interface import Trimmed
 from ..log.interface import Unanswered
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
+from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .follower import Follower
@@ -51,12 +52,10 @@ from .follower import Follower
 logger = logging.getLogger(__name__)
 
 #: In seconds: the longest wait for a record; the longest delay of saving; how
-#: often to ask how far the log is; after how long to read on from another
-#: member, when there is nothing new.
+#: often to ask how far the log is.
 WAIT = 1.0
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
-LOOKED_EVERY = 10.0
 
 #: The time of a last try that makes the next one due at once.  (Not 0: the
 #: clock may begin when the machine starts, so 0 may be a second ago.)
@@ -92,7 +91,8 @@ class Standby:
         self._pause = FIRST_PAUSE
         rate = follower.packs.scrub_rate
         self._scrub = None if rate is None else Scrub(File(
-            follower.name, follower.reopened, lambda: follower.kept.end,
+            # (What is kept is that of the old file, for a while after a swap.)
+            follower.name, follower.reopened, lambda: follower.synced.end,
             self._stopping.is_set), rate)
         #: It was at the end of the log, once since it began.
         self.has_caught_up = False
@@ -151,7 +151,7 @@ class Standby:
     @property
     def seconds_without_contact(self) -> float:
         """How long the log has not answered."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - max(self._heard, self._follower.heard)
 
     @property
     def follower(self) -> Follower:

@@ -55,6 +55,11 @@ WHAT_TO_DO = {
 }
 
 
+#: Seconds without a record after which to ask all, and to read on from the
+#: next member.
+LOOKED_EVERY = 10.0
+
+
 class Refused(StorageError):
     """This node cannot follow the log; it says why, and what to do."""
 

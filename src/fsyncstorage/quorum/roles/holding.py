@@ -101,9 +101,10 @@ class Holding:
         self._is_started = True
         self._thread.start()
 
-    def seek(self) -> None:
-        """From now on it is wanted; any earlier tenure is forgotten."""
-        self.tenure, self.lost, self.wanted = None, None, True
+    def seek(self, fit: bool = True) -> None:
+        """From now on it is wanted, if the node could lead; any earlier tenure
+        is forgotten."""
+        self.tenure, self.lost, self.wanted = None, None, fit
         self._thread.wake()
 
     def ask_if(self, fit: bool) -> None:

@@ -14,7 +14,8 @@ standby      it follows (standby), and asks for the lease (holding), except
              while it is in trouble, or replaces its file by a packed one,
              which may take as long as a pack
 taking over  it has the lease: it reads to the head, and leads (takeover).  If
-             the lease is lost before that, it is a standby again
+             the lease is lost before that, or its pack is late for a swap, it
+             is a standby again
 primary      the storage is open, and its replica (primary) knows of the lease
 
 A standby that was misled by a member of the log, and a node that cannot get to
@@ -307,7 +308,8 @@ class Node:
             self._place = lambda: standby.follower.noted
             self._standby, self.role = standby, STANDBY
             logger.info('%s: this node follows', self._setup.node)
-            self._holding.seek()
+            # (What it may still have is given back.)
+            self._holding.seek(self._could_lead)
             while self._holding.tenure is None:
                 self._look_at(standby)
                 self._woken.wait(LOOK_EVERY)
@@ -321,7 +323,7 @@ class Node:
     def _take_over(self, follower: Follower
                    ) -> tuple[Opened, Primary] | Follower:
         """The result of leading; or a node that has to follow, if the lease
-        was lost.  If it fails, nothing stays open."""
+        was lost, or its pack is late.  If it fails, nothing stays open."""
         self.role = TAKING_OVER
         with contextlib.ExitStack() as stack:
             stack.callback(follower.close)

@@ -9,13 +9,17 @@
 
 It gives up when the node may not go on, because the lease is lost.  A record
 that was offered by then may get into the log later.  That does no harm: it is
-there only if no other node has led, and then its epoch is empty.
+there only if no other node has led, and then its epoch is empty.  It also
+gives up at a swap for which its file is not packed: a pack may take hours, and
+another node may have its file.
 """
 
 import threading
 from collections.abc import Callable
 
 from ..following.follower import Follower
+from ..following.rejoin import LONGEST_WAIT
+from ..history.record import PackSwap
 from ..leading.writer import Fenced
 from ..leading.writer import Writer
 from ..log.interface import Log
@@ -29,19 +33,23 @@ from ..log.reading import Reader
 def lead(follower: Follower, log: Log, node: bytes,
          may_go_on: Callable[[], bool],
          stopping: threading.Event) -> Writer | None:
-    """The writer that leads; None if the node may not go on.
+    """The writer that leads; None if the node may not go on, or would have to
+    wait for its pack.
 
     While the log does not answer, it waits, even if the lease is lost by then.
     Raise Unanswered when it is stopped; Refused, OSError if the follower
     cannot get to the end of the log.
     """
     # The log and the event of the standby have ended with it.
-    follower.log, follower.stopping = log, stopping
+    follower.goes_on_with(log, stopping)
     while may_go_on():
         patience = Patience(
             Outage('the takeover waits', follower.name), stopping)
-        for applied in Reader(log, follower.state).to_the_end(patience):
-            if not may_go_on():
+        reader = Reader(follower.log, follower.state)
+        for applied in reader.to_the_end(patience):
+            if not may_go_on() or (
+                    isinstance(applied.record.body, PackSwap)
+                    and not follower.has_its_pack(LONGEST_WAIT)):
                 return None
             patience.answer(follower.apply, applied)
         follower.sync()
