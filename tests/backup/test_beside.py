@@ -120,6 +120,19 @@ class Said(TestCase):
     def test_there_is_none(self):
         self.assertEqual(backups.read(self.path()), {})
 
+    def test_what_somebody_has_put_in_its_place(self):
+        """No link is followed, and nobody waits for a reader."""
+        other, new = self.path('other'), self.path() + backups.SUFFIX_OF_NEW
+        for plant in (lambda: os.symlink(other, new),
+                      lambda: os.link(other, new), lambda: os.mkfifo(new)):
+            with open(other, 'w') as file:
+                file.write('of another')
+            plant()
+            backups.write(self.path(), backups.Said(1.0))
+            with open(other) as file:
+                self.assertEqual(file.read(), 'of another')
+            self.assertEqual(backups.read(self.path()), {'shipped': 1.0})
+
     def test_nonsense(self):
         path = self.path() + backups.SUFFIX
         for text in ('', '[', '[]', '[' * 4000, '{}', '"shipped"',
