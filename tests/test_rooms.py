@@ -48,7 +48,7 @@ MAY_IMPORT = {
     'server': {'local', 'storage', 'metrics', 'pack', 'processes', 'commit',
                'core', 'format', 'wire', 'datafile', 'histogram', 'errors',
                'version'},
-    'metrics': {'pack', 'histogram', 'forks', 'version'},
+    'metrics': {'pack', 'datafile', 'histogram', 'forks', 'version'},
     'fsyncstorage': {'storage', 'client', 'commit', 'version'},
     'quorum': set(),
     'quorum.etcd': {'quorum.roles', 'quorum.log', 'quorum.history', 'commit'},

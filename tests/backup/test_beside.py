@@ -82,6 +82,33 @@ class Beside(Shipped):
             self.shipped(1)
         self.assertIn('has died', logs.output[0])
 
+    def test_a_process_to_which_nothing_can_be_sent(self):
+        failing = [OSError('Bad file descriptor')]
+        send = ChildProcess.send
+
+        def fail_once(process, command):
+            if failing:
+                raise failing.pop()
+            send(process, command)
+
+        with mock.patch.object(ChildProcess, 'send', fail_once), \
+                self.assertLogs('fsyncstorage', 'WARNING') as logs, \
+                self.runs():
+            self.shipped(0)
+        self.assertIn('tried again: Bad file descriptor', logs.output[0])
+
+    def test_a_server_ends_when_the_process_does(self):
+        send = ChildProcess.send
+
+        def fail(process, command):
+            if command == {'end': True}:
+                raise OSError('Bad file descriptor')
+            send(process, command)
+
+        self.patch(backup, LAST_ROUND=0)
+        with mock.patch.object(ChildProcess, 'send', fail), self.runs():
+            self.shipped(0)
+
     def test_the_history_of_another_site(self):
         """It is not tried again."""
         other = self.handed_out('Other.fs')
@@ -119,6 +146,19 @@ class Said(TestCase):
 
     def test_there_is_none(self):
         self.assertEqual(backups.read(self.path()), {})
+
+    def test_what_somebody_has_put_in_its_place(self):
+        """No link is followed, and nobody waits for a reader."""
+        other, new = self.path('other'), self.path() + backups.SUFFIX_OF_NEW
+        for plant in (lambda: os.symlink(other, new),
+                      lambda: os.link(other, new), lambda: os.mkfifo(new)):
+            with open(other, 'w') as file:
+                file.write('of another')
+            plant()
+            backups.write(self.path(), backups.Said(1.0))
+            with open(other) as file:
+                self.assertEqual(file.read(), 'of another')
+            self.assertEqual(backups.read(self.path()), {'shipped': 1.0})
 
     def test_nonsense(self):
         path = self.path() + backups.SUFFIX

@@ -6,22 +6,26 @@ import hashlib
 import os
 import random
 import shutil
+import threading
 import time
 from unittest import mock
 
 from ZODB.utils import z64
 
 from fsyncstorage.backup import bodies
+from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import points
 from fsyncstorage.backup import restore
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.prune import prune
 from fsyncstorage.backup.restore import NotRestored
+from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
 from fsyncstorage.backup.uploader import Stopped
 
 from ..often import often
+from ..support import PATIENCE
 from ..support import commit
 from ..support import oid
 from .shipped import DATABASE
@@ -169,22 +173,63 @@ class Pruned(Clock):
         with self.assertRaisesRegex(Stopped, 'taken over'):
             late.ship()
 
-    def test_one_that_dies_is_finished_by_the_next(self):
+    def test_a_store_that_answers_slowly(self):
+        """Several objects go at a time, and none costs a list."""
+        for number in range(20):
+            self.change(4)
+            self.ship(self.up)
+        self.pack()
+        self.ship(self.up)
         self.pass_time(KEPT)
+        self.change(4)
+        self.ship(self.up)
+        delete, several, lists = self.store.delete, threading.Event(), []
+        met = []
+
+        def wait_for_another(key):
+            if '/log/' in key:
+                met.append(key)
+                if len(met) > 1:
+                    several.set()
+                self.assertTrue(several.wait(PATIENCE))
+            delete(key)
+
+        def count(method, key):
+            if method == 'list':
+                lists.append(key)
+
+        self.store.delete, self.store.before = wait_for_another, count
+        self.assertGreater(self.prune().objects, 20)
+        self.assertLess(len(lists), 20)
+
+    def test_one_that_dies_is_finished_by_the_next(self):
+        self.patch(content, PART=500)
+        self.change(6, bytes(2000))
+        self.change(6, bytes(1000))
+        self.ship(self.up)
+        self.pack()
+        self.ship(self.up)
+        self.pass_time(KEPT)
+        self.change(3)
+        self.ship(self.up)
+        parts = len(self.keys('parts/'))
         whole = dict(self.store.objects)
         self.prune()
+        self.assertLess(len(self.keys('parts/')), parts)
         pruned, self.store.objects = self.store.objects, dict(whole)
         delete = self.store.delete
         for count in range(len(whole) - len(pruned)):
             self.store.objects = dict(whole)
-            left = iter(range(count))
+            left = [None] * count
 
             def die(key):
-                next(left)
+                if not left:
+                    raise StoreError('away')
+                left.pop()
                 delete(key)
 
             self.store.delete = die
-            with self.assertRaises(StopIteration):
+            with self.assertRaises(StoreError):
                 self.prune()
             self.store.delete = delete
             self.assertEqual(self.sum_at(None), self.sum_of_file())

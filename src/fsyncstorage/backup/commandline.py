@@ -295,7 +295,7 @@ def remove(options: argparse.Namespace, store: Store,
     names = database.timeline(timeline.newest(store, database))
     beat = timeline.read_heartbeat(store, names)
     now = min(time.time(), beat['time']) if beat else time.time()
-    since = now - options.keep * _DAY
+    since = max(now - options.keep * _DAY, 0.0)  # (there is no older tid)
     found = prune(store, database, points.tid_of_time(since), since,
                   options.dry_run)
     _show(options, found._asdict(), [

@@ -40,10 +40,12 @@ class Database:
 
     def part(self, key: str, sum: bytes) -> str:
         """Of the object of that key: it goes when that goes."""
-        return f'{self.parts_of(key)}/{sum.hex()}'
+        return f'{self.parts}/{key.removeprefix(self.name + "/")}/{sum.hex()}'
 
-    def parts_of(self, key: str) -> str:
-        return f'{self.parts}/{key.removeprefix(self.name + "/")}'
+    def whole_of(self, part: str) -> str:
+        """The key of the object of that part."""
+        return (f'{self.name}/'
+                + part.removeprefix(f'{self.parts}/').rpartition('/')[0])
 
     def blob(self, oid: bytes, tid: bytes, sum: bytes) -> str:
         return f'{self.blobs}/{oid.hex()}/{tid.hex()}-{sum.hex()}'

@@ -8,6 +8,7 @@ A blob goes when no list that stays names it.  Whoever puts a blob has put its
 list before; so blobs are listed first, and then the lists are read.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -37,18 +38,32 @@ def prune(store: Store, database: Database, tid: bytes, time: float,
 
     Damaged: something that has to be kept is, and nothing is removed."""
     blobs = [*store.list(database.blobs)]
-    firsts = _firsts(store, database, tid, time)
-    found = [entry for number, first in firsts.items()
-             for entry in _before(store, database.timeline(number), first)]
-    claimed = {key for number, first in firsts.items()
-               for key in _claimed(store, database.timeline(number), first)}
-    found += [entry for entry in blobs if entry.key not in claimed]
-    found += [part for entry in found
-              for part in store.list(database.parts_of(entry.key))]
+    firsts = [(database.timeline(number), first) for number, first in _firsts(
+        store, database, tid, time).items()]
+    bases = [entry for names, first in firsts
+             for entry in _before(store, names, names.bases, first)]
+    others = [entry for names, first in firsts
+              for directory in (names.log, names.lists)
+              for entry in _before(store, names, directory, first)]
+    claimed = {key for names, first in firsts
+               for key in _claimed(store, names, first)}
+    others += [entry for entry in blobs if entry.key not in claimed]
+    wholes = {entry.key for entry in [*bases, *others]}
+    parts = [entry for entry in store.list(database.parts)
+             if database.whole_of(entry.key) in wholes]
     if not is_dry:
-        for entry in found:
-            store.delete(entry.key)
+        # The next prune finds parts only by what is made of them; and without
+        # these bases, others begin at one that stays.
+        for each in parts, bases, others:
+            _remove(store, each)
+    found = [*parts, *bases, *others]
     return Pruned(len(found), sum(entry.size for entry in found))
+
+
+def _remove(store: Store, entries: Iterable[Entry]) -> None:
+    for _ in read_ahead(entries, lambda entry: 0,
+                        lambda entry: store.delete(entry.key)):
+        pass
 
 
 def _firsts(store: Store, database: Database, tid: bytes,
@@ -77,13 +92,11 @@ def _firsts(store: Store, database: Database, tid: bytes,
     return firsts
 
 
-def _before(store: Store, names: Timeline, first: int) -> Iterator[Entry]:
-    """All objects with a smaller number; bases first, so that meanwhile all
-    others begin at one that stays."""
-    for directory in names.bases, names.log, names.lists:
-        for entry in store.list(directory):
-            if names.sequence(entry.key) < first:
-                yield entry
+def _before(store: Store, names: Timeline, directory: str,
+            first: int) -> Iterator[Entry]:
+    """All objects with a smaller number."""
+    return (entry for entry in store.list(directory)
+            if names.sequence(entry.key) < first)
 
 
 def _claimed(store: Store, names: Timeline, first: int) -> Iterator[str]:

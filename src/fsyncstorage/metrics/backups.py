@@ -12,6 +12,8 @@ import os
 from typing import Any
 from typing import NamedTuple
 
+from .. import datafile
+
 #: (Not `.backup`, as people call a copy.)
 SUFFIX = '.shipped'
 #: The name under which the file is written.
@@ -33,8 +35,9 @@ class Said(NamedTuple):
 def write(path: str, said: Said) -> None:
     """For the data file of this path; OSError."""
     new = path + SUFFIX_OF_NEW
-    with open(new, 'w') as file:
-        json.dump(said._asdict(), file)
+    # (Of this name there may be a link, to a file that only root may write.)
+    with datafile.open_new(new) as file:
+        file.write(json.dumps(said._asdict()).encode())
     os.replace(new, path + SUFFIX)
 
 

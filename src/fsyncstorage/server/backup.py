@@ -53,7 +53,8 @@ class Backup:
         self._closing.set()
         process = self._process
         if process is not None:
-            process.send({'end': True})
+            with contextlib.suppress(OSError):  # it ends at this moment
+                process.send({'end': True})
         self._thread.join(LAST_ROUND)
         if process is not None and self._thread.is_alive():
             process.end()
@@ -72,7 +73,7 @@ class Backup:
                 process.begin(self._job)
                 self._process = process
                 return not self._closing.is_set() and self._passes_on(process)
-        except NotStarted as error:
+        except (NotStarted, OSError) as error:
             self._warn(error)
             return True
         finally:
