@@ -11,6 +11,7 @@ question is repeated: it has had no effect.
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import ssl
@@ -64,7 +65,8 @@ class Member:
         self._settings = settings
         #: None until one is requested.
         self._token: str | None = None
-        # Of the channel and whether there may be one.
+        # Of the channel and whether there may be one.  No file is read under
+        # it.
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = _channel(address, settings)
         #: When the files were written that it was made with, and when to look.
@@ -118,27 +120,41 @@ class Member:
         with self._lock:
             if self._is_closed:
                 raise Lost('it was stopped')
-            if self._channel is None:
-                try:
-                    self._channel = _channel(self.address, self._settings)
-                except Refused as error:
-                    raise Untrusted(str(error)) from None
-            elif time.monotonic() >= self._look_due:
-                self._look_due = time.monotonic() + LOOK_EVERY
-                self._renew_if_changed()
-            return self._channel
+            channel, is_due = self._channel, time.monotonic() >= self._look_due
+            if is_due:
+                self._look_due = math.inf
+        if is_due:
+            threading.Thread(
+                target=self._renew_if_changed, daemon=True,
+                name=f'certificates for {self.address}').start()
+        if channel is not None:
+            return channel
+        try:
+            return self._using(_channel(self.address, self._settings))
+        except Refused as error:
+            raise Untrusted(str(error)) from None
+
+    def _using(self, channel: grpc.Channel) -> grpc.Channel:
+        """Later questions go by this one."""
+        with self._lock:
+            if self._is_closed:
+                channel.close()
+                raise Lost('it was stopped')
+            self._channel = channel
+        return channel
 
     def _renew_if_changed(self) -> None:
-        """Later questions get a connection with the new files.
+        """In a thread for which nobody waits: a file system may hang.
 
-        (The calls that are under way keep the old one.  Files that do not
-        belong together are about to be replaced: the next look finds out.)
+        (The calls that are under way keep the old connection.  Files that do
+        not belong together are about to be replaced: the next look finds out.)
         """
         written = _written(self._settings)
         if written != self._written:
-            with contextlib.suppress(Refused):
-                self._channel = _channel(self.address, self._settings)
+            with contextlib.suppress(Refused, Lost):
+                self._using(_channel(self.address, self._settings))
                 self._written = written
+        self._look_due = time.monotonic() + LOOK_EVERY
 
     def discard(self, channel: grpc.Channel) -> None:
         """End all its calls.  The next question makes another connection, with
