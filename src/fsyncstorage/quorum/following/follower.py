@@ -273,6 +273,7 @@ class Follower:
             # (If that fails, the lists stay until a start.)
             with contextlib.suppress(Unanswered, OSError):
                 self.save()
+        self._spool.close()
         self._is_handed_over = True  # last: else `close` closes the file
         return opening.Opened(
             self._lock_file, self._file, self._indexing.content, epoch)

@@ -83,7 +83,7 @@ class BlobDirectory:
     fshelper: FilesystemHelper
     pack_keep_old: bool
     #: No lock is needed: the thread that replaces the file also makes the
-    #: directories.
+    #: directories, and that of the spool, which does so too, has ended then.
     _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 
