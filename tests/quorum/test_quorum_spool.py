@@ -158,7 +158,7 @@ class Goes(SpoolTest):
                 self.logged.write(40)
                 until(lambda: standby.follower.noted == self.engine.head,
                       'it notes what comes')
-        self.assertIn('cannot take over', standby.why_not_ready)
+        until(lambda: 'No space left' in standby.why_not_ready, 'it says why')
         self.assertEqual(
             len([each for each in said.output if 'packed now' in each]), 1)
         standby.close()

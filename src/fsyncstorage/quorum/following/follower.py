@@ -124,6 +124,10 @@ class Follower:
         return self._repacking.is_ready(seconds)
 
     @property
+    def pack_trouble(self) -> str | None:
+        return self._repacking.trouble
+
+    @property
     def pack_said(self) -> tuple[int, bytes]:
         """What the note says of its pack."""
         return self._repacking.said
