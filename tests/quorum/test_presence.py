@@ -170,6 +170,17 @@ class Hears(PresenceTest):
             self.turn()
             self.assertFalse(self.presence.another_could_lead)
 
+    def test_how_far_those_are_that_could_lead(self):
+        """(What another one has kept may be in its spool alone.)"""
+        self.note()
+        self.turn()
+        self.note(7)
+        self.turn()
+        self.assertEqual(self.presence.latest_kept, 7)
+        self.note(8, WELL._replace(could_lead=False))
+        self.turn()
+        self.assertEqual(self.presence.latest_kept, -1)
+
     def test_how_far_it_is_behind(self):
         self.note(sequence=5)
         self.turn()

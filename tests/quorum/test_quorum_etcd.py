@@ -25,6 +25,7 @@ from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import until
 from . import etcdcluster
 from . import tlsfiles
 from .logcontract import START
@@ -427,8 +428,14 @@ class Tls(TlsCase):
         shutil.copy(files.other_cert, cert)
         log.holder()
         shutil.copy(files.other_key, key)
-        with self.assertRaisesRegex(Unanswered, 'refuses our certificate'):
+        until(lambda: self.is_refused(log), 'the new ones are used')
+
+    def is_refused(self, log):
+        try:
             log.holder()
+        except Unanswered as error:
+            return 'refuses our certificate' in str(error)
+        return False
 
     def test_without_tls(self):
         plain = [f'http://127.0.0.1:{each.port}'

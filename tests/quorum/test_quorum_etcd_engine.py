@@ -3,7 +3,10 @@ damaged, away, full or stopped, or send anything at all.  Goes with
 `quorum/etcd/engine.py`.
 """
 
+import threading
+
 from fsyncstorage.quorum.etcd import engine
+from fsyncstorage.quorum.etcd import member
 from fsyncstorage.quorum.etcd import messages
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
@@ -15,6 +18,7 @@ from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import of_nodes
 
+from ..support import PATIENCE
 from ..support import Thread
 from .gateway import ALARM
 from .gateway import DEFRAGMENT
@@ -310,6 +314,27 @@ class Stopping(EtcdCase):
         self.log.stop()
         with self.assertRaises(Unanswered):
             waiting.result()
+
+
+class Certificates(EtcdCase):
+
+    def test_a_file_system_that_hangs(self):
+        """No question waits for their files, and no close."""
+        goes_on, looks = threading.Event(), threading.Semaphore(0)
+        self.addCleanup(goes_on.set)
+
+        def hangs(settings):
+            looks.release()
+            goes_on.wait()
+
+        self.patch(member, LOOK_EVERY=0.0)
+        log = self.another()
+        self.patch(member, _written=hangs)
+        for _ in range(3):
+            Thread(log.ends).result()
+        self.assertTrue(looks.acquire(timeout=PATIENCE))
+        Thread(log.stop).result()
+        self.assertFalse(looks.acquire(blocking=False))
 
 
 class Users(GatewaysCase):

@@ -6,10 +6,12 @@ from unittest import mock
 
 from fsyncstorage.quorum.etcd import messages
 from fsyncstorage.quorum.etcd import pace
+from fsyncstorage.quorum.etcd.cluster import Cluster
 from fsyncstorage.quorum.etcd.pace import AFTERWARDS
 from fsyncstorage.quorum.etcd.pace import MOST_BEHIND
 from fsyncstorage.quorum.etcd.pace import RATE
 from fsyncstorage.quorum.etcd.pace import Pace
+from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.trouble import Late
 
 from ..support import TestCase
@@ -20,6 +22,7 @@ class Member:
     def __init__(self):
         #: None: it does not answer.
         self.applied = 1000
+        self.cluster = 1
         self.asked = 0
 
     def ask(self, question, deadline):
@@ -27,6 +30,7 @@ class Member:
         if self.applied is None:
             raise Late('it does not answer in time')
         return messages.CLASSES['StatusResponse'](
+            header={'cluster_id': self.cluster},
             raftAppliedIndex=self.applied)
 
 
@@ -38,7 +42,9 @@ class Staged(TestCase):
         self.now = 1e6
         self.patch(pace, time=self)
         self.members = [Member() for _ in range(3)]
-        self.cluster = mock.Mock(members=self.members)
+        self.cluster = Cluster(Settings([], 'x'))
+        self.cluster.members = self.members
+        self.cluster.pause = mock.Mock()
         self.pace = Pace(self.cluster)
 
     def monotonic(self):
@@ -56,9 +62,12 @@ class Staged(TestCase):
         self.members[1].applied -= MOST_BEHIND
         self.assertEqual(self.pauses(), 0)
         self.members[1].applied -= 1
-        self.assertEqual(self.pauses(), (1 << 20) / RATE)
-        self.members[1].applied = 1000
-        self.assertTrue(self.pauses(AFTERWARDS - 0.1))
+        with self.assertLogs('fsyncstorage', 'WARNING') as said:
+            self.assertEqual(self.pauses(), (1 << 20) / RATE)
+            self.assertEqual(self.pauses(), (1 << 20) / RATE)
+            self.members[1].applied = 1000
+            self.assertTrue(self.pauses(AFTERWARDS - 0.1))
+        self.assertEqual(len(said.output), 1)
         self.assertEqual(self.pauses(0.2), 0)
 
     def test_one_that_is_away(self):
@@ -66,6 +75,12 @@ class Staged(TestCase):
         for each in self.members[0], *self.members:
             each.applied = None
             self.assertEqual(self.pauses(), 0)
+
+    def test_one_of_another_cluster(self):
+        self.members[1].applied, self.members[1].cluster = 5, 2
+        for _ in range(2):  # the first round tells which is the right one
+            self.pauses(AFTERWARDS + 1)
+        self.assertEqual(self.pauses(), 0)
 
     def test_they_are_asked_once_a_second(self):
         for _ in range(10):

@@ -30,6 +30,7 @@ from .fakelog import FakeLog
 from .logged import IN_PROCESS
 from .logged import NODE
 from .logged import FollowTest
+from .samples import LOG
 
 
 class SpoolTest(FollowTest):
@@ -157,12 +158,37 @@ class Goes(SpoolTest):
                 self.logged.write(40)
                 until(lambda: standby.follower.noted == self.engine.head,
                       'it notes what comes')
-        self.assertIn('cannot take over', standby.why_not_ready)
+        until(lambda: 'No space left' in standby.why_not_ready, 'it says why')
         self.assertEqual(
             len([each for each in said.output if 'packed now' in each]), 1)
         standby.close()
         self.patch(repacking, Bulk=bulk)
         self.has_come_to_the_end(self.standby())
+
+
+class MadeAnew(SpoolTest):
+
+    def test_a_spool_that_was_left_behind(self):
+        """The log must be kept for what is before it."""
+        earlier = self.kept().state.place
+        with self.late() as standby:
+            self.assertLess(earlier.sequence, spool.Spool(
+                self.path(), LOG).first - 1)
+            standby.close()
+        found = spool.Spool(self.path(), LOG)
+        found.kept(earlier)
+        self.assertEqual(found.last.sequence, 0)
+        self.assertFalse(os.path.exists(self.spool))
+
+    def test_a_log_that_goes_on_behind_a_gap(self):
+        with self.late() as standby:
+            head = self.engine.head.sequence
+            self.engine.trim(head + 1)
+            swap = self.kept().state.place.sequence + 1
+            self.assertEqual(standby.follower.log.ends().first, swap)
+            self.engine.trim(head + 2)
+            self.assertEqual(standby.follower.log.ends().first, head + 2)
+            self.engine.first = 1
 
 
 class Blobs(BlobNodeTest):

@@ -93,7 +93,7 @@ class Cluster:
             patience = min(
                 deadline, now + (min(SHORT, share) if is_late else share))
             try:
-                answer = self._judged(
+                answer = self.judged(
                     one, one.ask(question, patience), judge)
             except (Trouble, Damaged) as error:
                 if isinstance(error, Late) and not is_late:
@@ -115,7 +115,7 @@ class Cluster:
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
         """The answer to a question that was begun."""
         try:
-            return self._judged(asked.member, asked.answer(), judge)
+            return self.judged(asked.member, asked.answer(), judge)
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
 
@@ -125,7 +125,7 @@ class Cluster:
 
     # Which member is believed
 
-    def _judged(self, member: Member, answer: Message,
+    def judged(self, member: Member, answer: Message,
                 judge: Callable[[Message], T]) -> T:
         self.is_of(member, answer.header.cluster_id)
         self.refuse_another(member)

@@ -11,6 +11,7 @@ question is repeated: it has had no effect.
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import ssl
@@ -64,11 +65,14 @@ class Member:
         self._settings = settings
         #: None until one is requested.
         self._token: str | None = None
-        # Of the channel and whether there may be one.
+        # Of the channel and whether there may be one.  No file is read under
+        # it.
         self._lock = threading.Lock()
-        self._channel: grpc.Channel | None = _channel(address, settings)
-        #: When the files were written that it was made with, and when to look.
+        self._channel: grpc.Channel | None = None
+        #: When the files were written that the credentials were read from, and
+        #: when to look; never while a thread looks.
         self._written = _written(settings)
+        self._credentials = _credentials(address, settings)
         self._look_due = time.monotonic() + LOOK_EVERY
         self._is_closed = False
 
@@ -109,7 +113,9 @@ class Member:
         if isinstance(found, Said) and found.token:
             self._token = None  # the next question requests another
         if isinstance(found, Untrusted):
-            self.discard(channel)  # the files may change
+            self.discard(channel)
+            if self._look_due < math.inf:
+                self._look_due = 0.0  # the files may have changed
         return found
 
     # Its connection
@@ -119,30 +125,34 @@ class Member:
             if self._is_closed:
                 raise Lost('it was stopped')
             if self._channel is None:
-                try:
-                    self._channel = _channel(self.address, self._settings)
-                except Refused as error:
-                    raise Untrusted(str(error)) from None
-            elif time.monotonic() >= self._look_due:
-                self._look_due = time.monotonic() + LOOK_EVERY
-                self._renew_if_changed()
-            return self._channel
+                self._channel = _channel(self.address, self._credentials)
+            channel, is_due = self._channel, time.monotonic() >= self._look_due
+            if is_due:
+                self._look_due = math.inf
+        if is_due:
+            threading.Thread(
+                target=self._renew_if_changed, daemon=True,
+                name=f'certificates for {self.address}').start()
+        return channel
 
     def _renew_if_changed(self) -> None:
-        """Later questions get a connection with the new files.
+        """In a thread for which nobody waits: a file system may hang.
 
-        (The calls that are under way keep the old one.  Files that do not
-        belong together are about to be replaced: the next look finds out.)
+        Later questions get a connection with the new files.  (The calls that
+        are under way keep the old one.  Files that do not belong together are
+        about to be replaced: the next look finds out.)
         """
         written = _written(self._settings)
         if written != self._written:
             with contextlib.suppress(Refused):
-                self._channel = _channel(self.address, self._settings)
+                self._credentials = _credentials(self.address, self._settings)
                 self._written = written
+                with self._lock:
+                    self._channel = None
+        self._look_due = time.monotonic() + LOOK_EVERY
 
     def discard(self, channel: grpc.Channel) -> None:
-        """End all its calls.  The next question makes another connection, with
-        the certificates that are in the files then."""
+        """End all its calls.  The next question makes another connection."""
         with self._lock:
             channel.close()
             if self._channel is channel:
@@ -211,21 +221,28 @@ def _written(settings: Settings) -> list[int | None]:
     return found
 
 
-def _channel(address: str, settings: Settings) -> grpc.Channel:
-    scheme, _, target, *_ = address.split('/')
-    if scheme == 'http:':
-        return grpc.insecure_channel(target, OPTIONS)
+def _credentials(address: str,
+                 settings: Settings) -> grpc.ChannelCredentials | None:
+    """Read them from their files; None: without TLS."""
+    if address.startswith('http:'):
+        return None
     ca, cert, key = settings.ca, settings.cert, settings.key or settings.cert
     try:
         # It checks them first, and says what is wrong.
         context = ssl.create_default_context(cafile=ca)
         if cert is not None:
             context.load_cert_chain(cert, key)
-        credentials = grpc.ssl_channel_credentials(
+        return grpc.ssl_channel_credentials(
             *(path and pathlib.Path(path).read_bytes()
               for path in (ca, key, cert)))
     except (OSError, ValueError) as error:  # of ssl, too
         raise Refused(
             'the files of "ca", "cert" and "key" cannot be used:'
             f' {error}') from error
-    return grpc.secure_channel(target, credentials, OPTIONS)
+
+
+def _channel(address: str,
+             credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    _, _, target, *_ = address.split('/')
+    return (grpc.insecure_channel(target, OPTIONS) if credentials is None else
+            grpc.secure_channel(target, credentials, OPTIONS))

@@ -6,12 +6,15 @@ the member is no longer behind.  At full speed those would be a gigabyte.
 """
 
 import contextlib
+import logging
 import threading
 import time
 
 from . import messages
 from .cluster import Cluster
 from .trouble import Trouble
+
+logger = logging.getLogger(__name__)
 
 #: Entries of etcd's log; bytes a second, of all votes together.
 MOST_BEHIND, RATE = 50, 5 << 20
@@ -34,16 +37,26 @@ class Pace:
         with self._lock:
             if time.monotonic() >= self._due:
                 if self._is_one_behind():
+                    self._say_if_new()
                     self._slow_until = time.monotonic() + AFTERWARDS
                 self._due = time.monotonic() + LOOK_EVERY
             if time.monotonic() < self._slow_until:
                 self._cluster.pause(size / RATE)
 
+    def _say_if_new(self) -> None:
+        if time.monotonic() >= self._slow_until:
+            logger.warning(
+                'etcd: a member is behind the others. While it is, and for'
+                ' %.0f s after that, blobs get into the log at %d MB/s',
+                AFTERWARDS, RATE >> 20)
+
     def _is_one_behind(self) -> bool:
-        """Of those that answer."""
-        applied = []
-        for member in self._cluster.members:
+        """Of those that answer.  (One of another cluster would be behind for
+        ever.)"""
+        cluster, applied = self._cluster, []
+        for member in cluster.members:
             with contextlib.suppress(Trouble):
-                applied.append(messages.status(member.ask(
-                    messages.STATUS, time.monotonic() + SOON)).applied)
+                applied.append(cluster.judged(member, member.ask(
+                    messages.STATUS, time.monotonic() + SOON),
+                    messages.status).applied)
         return bool(applied) and max(applied) - min(applied) > MOST_BEHIND

@@ -124,6 +124,10 @@ class Follower:
         return self._repacking.is_ready(seconds)
 
     @property
+    def pack_trouble(self) -> str | None:
+        return self._repacking.trouble
+
+    @property
     def pack_said(self) -> tuple[int, bytes]:
         """What the note says of its pack."""
         return self._repacking.said
@@ -273,6 +277,7 @@ class Follower:
             # (If that fails, the lists stay until a start.)
             with contextlib.suppress(Unanswered, OSError):
                 self.save()
+        self._spool.close()
         self._is_handed_over = True  # last: else `close` closes the file
         return opening.Opened(
             self._lock_file, self._file, self._indexing.content, epoch)

@@ -83,7 +83,7 @@ class BlobDirectory:
     fshelper: FilesystemHelper
     pack_keep_old: bool
     #: No lock is needed: the thread that replaces the file also makes the
-    #: directories.
+    #: directories, and that of the spool, which does so too, has ended then.
     _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 
@@ -102,15 +102,16 @@ class Repacking:
         #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
         self._pack: OwnPack | None = None
-        #: When to retry, if the disk has failed a pack for which the swap
-        #: waited.
+        #: If the disk has failed a pack for which the swap waited: why, and
+        #: when to retry.
+        self.trouble: str | None = None
         self._again_at: float | None = None
 
     def goes_by(self, state: State) -> None:
         """Begin, or end, the pack that this state names."""
         if state.pack != self._wanted:
             self.close()
-            self._wanted = state.pack
+            self._wanted, self.trouble = state.pack, None
             if state.pack is not None and state.pack.version == VERSION:
                 self._begin(state.pack, self._options.rate)
 
@@ -168,7 +169,7 @@ class Repacking:
         except NotMade as failure:
             if not isinstance(failure.__cause__, OSError):
                 raise self._refused(state, failure) from None
-            now = time.monotonic()
+            self.trouble, now = str(failure.__cause__), time.monotonic()
             self._again_at = now + PAUSES * (now - begun)
             raise failure.__cause__ from None
 

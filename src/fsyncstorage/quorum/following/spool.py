@@ -131,12 +131,14 @@ class Spool:
                 self._records[sequence - self.first:][:AT_ONCE]]
 
     def kept(self, place: Place) -> None:
-        """The state behind this record is kept."""
-        if self._file is not None and place.sequence >= self.last.sequence:
+        """The state behind this record is kept.  (One that does not come up to
+        the spool is of a node that was made anew since.)"""
+        if self._file is not None and not (
+                self.first - 1 <= place.sequence < self.last.sequence):
             datafile.remove_if_there(self._path)
             self.close()
             self._records.clear()
-            self.first = 0
+            self.first, self.last = 0, Place(0, self._log)
 
     def close(self) -> None:
         if self._file is not None:
@@ -155,8 +157,9 @@ class _WithSpool:
 
     def ends(self, member: int | None = None) -> Ends:
         found = self._log.ends(member)
-        first = self._spool.first or found.first
-        return found._replace(first=min(first, found.first))
+        first, last = self._spool.first, self._spool.last.sequence
+        return found._replace(first=first) if (
+            first and first < found.first <= last + 1) else found
 
     def read(self, sequence: int,
              member: int | None = None) -> Sequence[bytes]:

@@ -144,8 +144,10 @@ class Standby:
     def why_not_ready(self) -> str | None:
         """Why it cannot take over, or should not."""
         if self._follower.waits_for_its_pack:
-            return ('the log has replaced its file by a packed one, and its'
-                    ' own pack is not ready: it cannot take over')
+            return ': '.join(filter(None, (
+                'the log has replaced its file by a packed one, and its own'
+                ' pack is not ready: it cannot take over',
+                self._follower.pack_trouble)))
         return self.trouble or self.damage
 
     @property

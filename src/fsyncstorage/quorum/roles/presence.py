@@ -145,11 +145,12 @@ class Presence:
     @property
     def latest_kept(self) -> int:
         """The last record that any other node says it has kept, of those that
-        say something now."""
+        say something now, and could lead: another one may have the record in a
+        spool alone."""
         now = time.monotonic()
         return max((each.note.place.sequence for each in self._others.values()
-                    if each.is_new and not self._is_silent(each, now)),
-                   default=-1)
+                    if each.is_new and each.note.health.could_lead
+                    and not self._is_silent(each, now)), default=-1)
 
     @property
     def heard(self) -> Mapping[bytes, Heard]:

@@ -94,8 +94,8 @@ class Requests:
                 self._log.forget(REQUEST)
             self._host.end('it was asked to step down', again=True)
         elif time.monotonic() >= deadline:
-            self._refuse('no other node has kept what was in the log'
-                         f' {LONGEST_WAIT:.0f} s ago')
+            self._refuse('no other node that could lead has kept what was in'
+                         f' the log {LONGEST_WAIT:.0f} s ago')
 
     def _refuse(self, reason: str) -> None:
         self._log.note(REQUEST, self._holder + _BECAUSE + reason.encode())
