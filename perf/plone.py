@@ -38,7 +38,7 @@ ENVIRONMENT = {
 FOLDERS, PAGES = 10, 50
 #: Of one kind of request, and before it counts; in a full and a quick run.
 SECONDS, WARM = (5.0, 2.0), (2.0, 1.0)
-READERS, EDITORS = 2, 4
+READERS, EDITORS, UPLOADERS = 2, 4, 1
 FILE = base64.b64encode(os.urandom(1 << 20)).decode()
 #: Until a program listens, answers or has ended.
 PATIENCE = 120
@@ -126,6 +126,10 @@ host = 127.0.0.1
 port = {web}
 threads = 4
 '''
+
+
+class Conflict(Exception):
+    """Zope has tried it several times, in vain."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +246,7 @@ def measure(contestant, directory, *, seconds, warm):
         files = []
         for name, threads, request in [
                 ('pages', READERS, page), ('edits', EDITORS, edit),
-                ('uploads', READERS, lambda port, chosen: files.append(
+                ('uploads', UPLOADERS, lambda port, chosen: files.append(
                     upload(port, chosen))),
                 ('downloads', READERS, lambda port, chosen: asked(
                     port, 'GET', f'{chosen.choice(files)}/@@download/file'))]:
@@ -266,8 +270,9 @@ def repeated(port, threads, seconds, request):
         chosen = random.Random(number)
         try:
             while (begun := time.perf_counter()) < deadline:
-                request(port, chosen)
-                times.append(time.perf_counter() - begun)
+                with contextlib.suppress(Conflict):
+                    request(port, chosen)
+                    times.append(time.perf_counter() - begun)
         except Exception as error:
             errors.append(error)
 
@@ -318,6 +323,8 @@ def asked(port, method, path, content=None, as_admin=True):
             method, path, content and json.dumps(content), headers)
         answer = connection.getresponse()
         body = answer.read()
+    if answer.status == 500 and b'conflict error' in body:
+        raise Conflict
     if answer.status >= 400:
         raise ValueError(f'{method} {path}: {answer.status}, {body[:500]!r}')
     return body

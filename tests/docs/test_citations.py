@@ -11,6 +11,7 @@ import unittest
 
 from fsyncstorage.timing.results import document as documents
 from perf import fsync_2004
+from perf import plone
 from perf import zeo
 from perf.claims import Claim
 
@@ -63,6 +64,12 @@ FIGURES = {
     'the same, with ``local-reads``': (
         'zeo_2009', 'read', {'clients': 16, 'objects': 334},
         'cold_per_second', [None, None, zeo.LOCAL]),
+    'pages/s of Plone 6.2': (
+        'plone', 'plone', {}, 'pages_per_second',
+        [plone.STOCK.name, None, plone.OURS.name]),
+    'edits/s of Plone 6.2': (
+        'plone', 'plone', {}, 'edits_per_second',
+        [plone.STOCK.name, None, plone.OURS.name]),
 }
 
 
