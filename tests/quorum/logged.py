@@ -21,6 +21,7 @@ from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import PackEnd
 from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log.outage import Outage
 from fsyncstorage.quorum.log.outage import Patience
@@ -36,6 +37,7 @@ from .packed import packed
 from .samples import LOG
 from .samples import MAGIC
 from .samples import SELF
+from .samples import following
 from .samples import identify
 from .samples import settle
 
@@ -212,6 +214,15 @@ def bootstrap(path, state=BEGINNING, content=MAGIC):
         file.sync()
         states.save(path, state, lambda position, length: os.pread(
             file.fileno(), length, position), SELF)
+
+
+def take_a_late_record(engine):
+    """The wrong member has one in the place of what is written from now on."""
+    late = Logged(engine, 'late')
+    begin = late.add(5, durable=4)
+    raw = following(late.state, Data(
+        begin, late.file.end, (), late.content[begin:]))
+    engine.own = [*engine.records, raw], place_of(raw)
 
 
 class FollowTest(TestCase):

@@ -6,8 +6,6 @@ make a dead node look alive.
 import threading
 
 from fsyncstorage.quorum.following import follower
-from fsyncstorage.quorum.history.record import Data
-from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log import members
 
 from ..support import commit
@@ -17,9 +15,9 @@ from .fakelog import MEMBERS
 from .fakelog import Fault
 from .logged import FollowTest
 from .logged import Logged
+from .logged import take_a_late_record
 from .roles import RolesTest
 from .samples import LOG
-from .samples import following
 from .wrongmember import EngineWithWrong
 
 
@@ -30,11 +28,7 @@ class AtAStart(FollowTest):
         self.engine = EngineWithWrong(LOG, wrong=wrong)
         self.logged = Logged(self.engine).lead()
         self.begin()
-        own, late = self.engine.records[:], Logged(self.engine, 'late')
-        begin = late.add(5, durable=4)
-        raw = following(late.state, Data(
-            begin, late.file.end, (), late.content[begin:]))
-        self.engine.own = [*own, raw], place_of(raw)
+        take_a_late_record(self.engine)
         self.logged.lead().write(20)
 
     def test_whichever_it_is_and_wherever_an_answer_is_lost(self):

@@ -13,7 +13,6 @@ from fsyncstorage.quorum.following import standby as module
 from fsyncstorage.quorum.following.follower import Follower
 from fsyncstorage.quorum.following.standby import Lag
 from fsyncstorage.quorum.following.standby import Standby
-from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
@@ -32,9 +31,9 @@ from .logged import FollowTest
 from .logged import Logged
 from .logged import contents
 from .logged import restored
+from .logged import take_a_late_record
 from .nodes import bodies
 from .samples import LOG
-from .samples import following
 from .wrongmember import EngineWithWrong
 
 NOTES = 'fsyncstorage.quorum.log.notes'
@@ -245,11 +244,7 @@ class Misled(StandbyTest):
         self.log.turn()  # to the wrong one
 
     def mislead(self):
-        own, late = self.engine.records[:], Logged(self.engine, 'late')
-        begin = late.add(5, durable=4)
-        raw = following(late.state, Data(
-            begin, late.file.end, (), late.content[begin:]))
-        self.engine.own = [*own, raw], place_of(raw)
+        take_a_late_record(self.engine)
         self.logged.lead().write(20)
 
     def test_it_ends_and_nothing_of_that_was_kept(self):

@@ -7,7 +7,6 @@ What answers there may be anything: a bound of time and bytes is kept.
 import contextlib
 import http.client
 import re
-import ssl
 from urllib.parse import urlsplit
 
 from ..quorum.etcd.settings import Settings
@@ -35,8 +34,5 @@ def _connection(address: str,
     place = urlsplit(address)
     if place.scheme == 'http':
         return http.client.HTTPConnection(place.netloc, timeout=SECONDS)
-    context = ssl.create_default_context(cafile=settings.ca)
-    if settings.cert is not None:
-        context.load_cert_chain(settings.cert, settings.key)
     return http.client.HTTPSConnection(
-        place.netloc, timeout=SECONDS, context=context)
+        place.netloc, timeout=SECONDS, context=settings.context())

@@ -14,7 +14,6 @@ import contextlib
 import math
 import os
 import pathlib
-import ssl
 import threading
 import time
 import typing
@@ -228,10 +227,7 @@ def _credentials(address: str,
         return None
     ca, cert, key = settings.ca, settings.cert, settings.key or settings.cert
     try:
-        # It checks them first, and says what is wrong.
-        context = ssl.create_default_context(cafile=ca)
-        if cert is not None:
-            context.load_cert_chain(cert, key)
+        settings.context()  # checks them first, and says what is wrong
         return grpc.ssl_channel_credentials(
             *(path and pathlib.Path(path).read_bytes()
               for path in (ca, key, cert)))

@@ -1,6 +1,7 @@
 """The operator's settings for etcd: its addresses, and our credentials."""
 
 import re
+import ssl
 import typing
 from collections.abc import Sequence
 
@@ -47,6 +48,13 @@ class Settings(typing.NamedTuple):
             raise Refused('"user" and "password" belong together')
         if self.key is not None and self.cert is None:
             raise Refused('"key" belongs to "cert"')
+
+    def context(self) -> ssl.SSLContext:
+        """For TLS; OSError, ValueError: the files cannot be used."""
+        made = ssl.create_default_context(cafile=self.ca)
+        if self.cert is not None:
+            made.load_cert_chain(self.cert, self.key or self.cert)
+        return made
 
 
 def address(text: str) -> str:
