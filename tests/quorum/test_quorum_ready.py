@@ -39,7 +39,7 @@ class Waits(TestCase):
         self.now = 1e6
         self.heard = {}
         self.patch(packs, time=self)
-        self.waiting = packs.waiting(lambda: self.heard, PART)
+        self.others = packs.Others(PART)
 
     def monotonic(self):
         return self.now
@@ -50,7 +50,7 @@ class Waits(TestCase):
 
     def waits(self, seconds=0.0):
         self.now += seconds
-        return next(self.waiting, 'no') is None
+        return self.others.is_waited_for(self.heard)
 
     def test_for_each_node_until_it_has_the_same(self):
         self.note(B)

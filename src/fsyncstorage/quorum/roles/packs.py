@@ -14,8 +14,6 @@ longer than PATIENCE.
 
 import logging
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -30,26 +28,27 @@ logger = logging.getLogger(__name__)
 PATIENCE = 60.0
 
 
-def waiting(heard: Callable[[], Mapping[bytes, Heard]],
-            part: bytes) -> Iterator[None]:
-    """As long as another node is to be waited for; `part` is that of this
-    node.  Raise FileStorageError if another one has packed otherwise."""
-    #: The last pulse of each node, and when it was new.
-    pulses: dict[bytes, tuple[int, float]] = {}
-    while True:
-        now, is_waiting = time.monotonic(), False
-        for name, (note, since, is_new) in heard().items():
-            pulse, found = note.health.pulse, note.health.part
-            if found != part and found[:IDENTITY] == part[:IDENTITY]:
+class Others:
+
+    def __init__(self, part: bytes) -> None:
+        """`part` is that of this node."""
+        self._part = part
+        #: The last pulse of each node, and when it was new.
+        self._pulses: dict[bytes, tuple[int, float]] = {}
+
+    def is_waited_for(self, heard: Mapping[bytes, Heard]) -> bool:
+        """FileStorageError: one has packed to other bytes."""
+        now, found = time.monotonic(), False
+        for name, (note, since, is_new) in heard.items():
+            pulse, part = note.health.pulse, note.health.part
+            if part != self._part and (
+                    part[:IDENTITY] == self._part[:IDENTITY]):
                 raise _differs(name)
-            if name not in pulses or pulses[name][0] != pulse:
-                pulses[name] = pulse, now
-            is_waiting |= (
-                found != part and is_new and now - since < PATIENCE
-                and now - pulses[name][1] < PATIENCE)
-        if not is_waiting:
-            return
-        yield
+            if self._pulses.get(name, (None,))[0] != pulse:
+                self._pulses[name] = pulse, now
+            found |= (part != self._part and is_new and now - since < PATIENCE
+                      and now - self._pulses[name][1] < PATIENCE)
+        return found
 
 
 def _differs(name: bytes) -> FileStorageError:

@@ -182,7 +182,8 @@ class Primary(Replicator):
     # A pack
 
     def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
-        for _ in packs.waiting(lambda: self._presence.heard, part):
+        others = packs.Others(part)
+        while others.is_waited_for(self._presence.heard):
             look()
             self._refuse_when_stopped()
             self._stopped.wait(LOOK_EVERY)
