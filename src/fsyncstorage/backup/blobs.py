@@ -21,7 +21,6 @@ from .head import LIST
 from .head import Head
 from .layout import Timeline
 from .prefix import File
-from .prefix import read_fully
 from .store import Exists
 from .store import Store
 
@@ -74,9 +73,7 @@ class Blobs:
     def _opened(self, name: Name) -> Iterator[tuple[int, content.Read]]:
         """The size of a blob, and what reads it."""
         with self._file.open_blob(*name) as file:
-            number = file.fileno()
-            yield file.size(), lambda at, length: read_fully(
-                number, length, at)
+            yield file.size(), content.of_file(file.fileno())
 
     def put(self, sequence: int, blobs: list[ListedBlob]) -> bytes:
         """Put the list for the object of this number, and its blobs; return

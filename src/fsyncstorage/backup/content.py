@@ -19,6 +19,7 @@ from . import head as heads
 from .head import Damaged
 from .head import Head
 from .layout import Database
+from .prefix import read_fully
 from .store import Exists
 from .store import Missing
 from .store import Store
@@ -38,6 +39,11 @@ class Changed(Exception):
 
 def of_bytes(data: bytes) -> Read:
     return lambda at, length: data[at:at + length]
+
+
+def of_file(number: int) -> Read:
+    """By the descriptor of the file."""
+    return lambda at, length: read_fully(number, length, at)
 
 
 def sum_of(read: Read, length: int) -> bytes:

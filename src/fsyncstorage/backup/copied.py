@@ -36,7 +36,6 @@ from .head import END
 from .head import PACK
 from .head import Damaged
 from .head import Head
-from .prefix import read_fully
 from .timeline import IN_LOG
 from .timeline import Chain
 from .timeline import History
@@ -220,9 +219,8 @@ class Copy:
             bulk.copy_rest(copier, self.end)
         except (NothingToDo, POSKeyError, ValueError, scan.Damage):
             return False
-        number = bulk.new.fileno()
         return bulk.new.size() == pack.end and pack.plain == content.sum_of(
-            lambda at, length: read_fully(number, length, at), pack.end)
+            content.of_file(bulk.new.fileno()), pack.end)
 
     def _take_base(self, bulk: Bulk, sequence: int, pack: Head) -> None:
         """In the place of the packed file, with a list of the blobs that it
@@ -285,8 +283,7 @@ def _has_content(path: str, blob: ListedBlob) -> bool:
     """Is it there, and whole?  (It has its name while it is written.)"""
     try:
         with datafile.open_existing(path, read_only=True) as file:
-            number = file.fileno()
             return file.size() == blob.size and blob.sum == content.sum_of(
-                lambda at, length: read_fully(number, length, at), blob.size)
+                content.of_file(file.fileno()), blob.size)
     except FileNotFoundError:
         return False

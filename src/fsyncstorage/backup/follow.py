@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from collections.abc import Iterator
 
 import zc.lockfile
@@ -25,7 +24,6 @@ from .copied import Copy
 from .copied import NotRestored
 from .head import SEGMENT
 from .head import Damaged
-from .prefix import read_fully
 from .restore import fill
 from .restore import restore
 from .store import Missing
@@ -143,7 +141,7 @@ def _place(history: History, file: datafile.DataFile) -> Tip:
         # next was added.
         for sequence in reversed(history.up_to(size, numbers)[-2:]):
             head = history.head(sequence)
-            if content.is_in(head, _reader(file), size):
+            if content.is_in(head, content.of_file(file.fileno()), size):
                 return tip_behind(head, sequence)
     raise NotRestored(f'{file.name} is no copy of what is in'
                       f' {history.store.name}: name another place')
@@ -161,14 +159,9 @@ def _refuse_other_bytes(history: History, file: datafile.DataFile,
         _, pieces = content.get(
             history.store, history.database, key, (SEGMENT,))
         if content.whole(pieces).startswith(
-                _reader(file)(tip.position, length)):
+                content.of_file(file.fileno())(tip.position, length)):
             return
     raise NotRestored(
         f'{file.name} has {length:,} bytes that were not shipped. If nobody'
         ' has opened it for writing, a power cut has left them: truncate'
         f' --size={tip.position} {file.name}')
-
-
-def _reader(file: datafile.DataFile) -> Callable[[int, int], bytes]:
-    return lambda position, length: read_fully(
-        file.fileno(), length, position)
