@@ -59,6 +59,7 @@ class FileTests(TestCase):
                 ('?durabilty=none', "'durability'"),
                 ('?durability=fsync', 'none, interval, group-commit'),
                 ('?quota=much', 'much'),
+                ('?pack-gc=on&create=1', ": create: not a valid boolean"),
                 ('?path=/tmp/x', 'path'),
                 ('?blob-dir=/x%0Acreate%20true', 'no key with a value'),
                 ('?<metrics>=', 'no key with a value'),

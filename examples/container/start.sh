@@ -11,6 +11,8 @@ export ZEO_INVALIDATION_QUEUE_SIZE="${ZEO_INVALIDATION_QUEUE_SIZE:-100}"
 export ZEO_PACK_KEEP_OLD="${ZEO_PACK_KEEP_OLD:-true}"
 export FSYNC_DURABILITY="${FSYNC_DURABILITY:-group-commit}"
 export FSYNC_SCRUB_RATE="${FSYNC_SCRUB_RATE:-2MB}"
+export FSYNC_PACK_GC="${FSYNC_PACK_GC:-on}"
+export FSYNC_PACK_RATE="${FSYNC_PACK_RATE:-none}"
 export FSYNC_LOCAL_READS="${FSYNC_LOCAL_READS:-off}"
 
 # What is included in <zeo>: a section for TLS, or nothing.

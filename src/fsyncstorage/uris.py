@@ -78,11 +78,16 @@ def _resolved(
         config, _handlers = ZConfig.loadConfigFile(
             ZODB.config.getStorageSchema(),
             io.StringIO(_CONFIGURATION.format(section, ''.join(lines))))
+    except ZConfig.DataConversionError as error:
+        key, _, _ = lines[error.lineno - _LINES_BEFORE - 1].partition(' ')
+        raise ValueError(f'{uri}: {key}: {error.message}') from error
     except ZConfig.ConfigurationError as error:
         raise ValueError(f'{uri}: {error.message}') from error
     return config.storage.open, of_database
 
 
+#: Of the configuration, before the first key.
+_LINES_BEFORE = 3
 _CONFIGURATION = """\
 %import fsyncstorage
 %import fsyncstorage.client

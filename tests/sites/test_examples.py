@@ -252,6 +252,7 @@ class OtherVariables(ServedCase):
         command = self.in_the_container(
             ZEO_PORT=str(port), ZEO_READ_ONLY='', ZEO_PACK_KEEP_OLD='false',
             FSYNC_DURABILITY='per-commit', FSYNC_SCRUB_RATE='off',
+            FSYNC_PACK_GC='off', FSYNC_PACK_RATE='20MB',
             FSYNC_METRICS=f'127.0.0.1:{metrics}')
         self.write_config_for_this_machine()
         self.start(command, lambda: answers(('127.0.0.1', port)))
