@@ -6,7 +6,6 @@ import ast
 import functools
 import importlib
 import re
-import socket
 import unittest
 
 from fsyncstorage.timing.results import document as documents
@@ -23,7 +22,6 @@ ROOMS = [path.parent.name for path in PACKAGE.glob('*/__init__.py')]
 INTERNALS = ROOT / 'docs' / 'internals'
 INVARIANTS = INTERNALS / 'invariants.rst'
 GLOSSARY = INTERNALS / 'glossary.rst'
-SERVER = INTERNALS / 'server.rst'
 README = ROOT / 'README.rst'
 PICTURE = ROOT / 'docs' / 'images' / 'commits.svg'
 RESULTS = ROOT / 'perf' / 'results'
@@ -44,7 +42,6 @@ _UNITS = {'': 1, 's': 1, 'ms': 1e-3, 'KiB': 1 << 10, 'MiB': 1 << 20}
 _LISTED = re.compile(r'^\t@echo "make ([\w-]+)', re.MULTILINE)
 # The line above and below the heads of a simple table, and below its rows.
 _RULE = re.compile(r'^=+(?: +=+)+$', re.MULTILINE)
-_CONSTANT = re.compile(r'``(?:(\w+)\.)?([A-Z][A-Z_]+)``')
 
 #: The first cell of a row on the front pages -> the result, its workload and
 #: settings, the figure, and the contestants of the columns.
@@ -163,16 +160,6 @@ class Names(unittest.TestCase):
                 self.assertAlmostEqual(
                     getattr(there, name),
                     float(number.replace(',', '')) * _UNITS[unit])
-
-    def test_the_bounds_of_the_server_are_constants(self):
-        found = set(_CONSTANT.findall(SERVER.read_text()))
-        self.assertGreater(len(found), 20)
-        for module, name in sorted(found):
-            with self.subTest(name, module=module):
-                self.assertTrue(hasattr(socket, name) or any(
-                    re.search(rf'^{name} = ', path.read_text(), re.MULTILINE)
-                    for room in ('server', 'format', 'storage')
-                    for path in (PACKAGE / room).glob(f'{module or "*"}.py')))
 
 
 class Targets(unittest.TestCase):

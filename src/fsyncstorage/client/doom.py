@@ -23,7 +23,7 @@ Both are needed:
   since a historical connection, or a later transaction, may read before an
   equal tid.
 
-The order of the steps is in docs/internals/client.rst.  A transaction that
+The order of the steps is in docs/internals/session.rst.  A transaction that
 begins between the first two of them is doomed, too, which does no harm: it is
 retried.
 

@@ -45,5 +45,5 @@ From the outside in:
 - quiet         loggers that limit the lines which a peer can cause
 - threads       the way of the loop into a thread, and of a thread to the loop
 
-The contract with the clients is in docs/internals/server.rst.
+The contract with the clients is in docs/internals/session.rst.
 """

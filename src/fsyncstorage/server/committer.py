@@ -8,7 +8,7 @@ No vote blocks a thread while it waits: for its objects (Occupied), or *aside*,
 for a transaction that it conflicts with and that is not published (I6).  But a
 log that gets the blobs of a vote may have no room for a minute: votes with
 blobs have room and threads of their own there.  Small steps that wait for
-nothing are done in the loop.  docs/internals/server.rst ("Committing") says
+nothing are done in the loop.  docs/internals/session.rst ("Commits") says
 who waits for what, and why there are so many threads.
 
 `close` may be called in another thread.  So `_lock` is held by it, and

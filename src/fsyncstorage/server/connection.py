@@ -7,7 +7,7 @@ the session answers.
 
 A peer that breaks the protocol is disconnected, and harms no other.  It must
 not take long to register or to complete a frame, send anything that cannot be
-understood, or leave its answers unread (bounds: docs/internals/server.rst).
+understood, or leave its answers unread.
 
 Left to others: decoding (decoding), the types of arguments (calls), what the
 calls mean (session), what must not overtake what (outbox), how many

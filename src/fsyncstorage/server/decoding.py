@@ -3,8 +3,7 @@
 A message may come from anybody, and ZEO's own decoder gives a pickle access to
 all of `builtins`.  The decoder here calls nothing: it makes plain data, and
 the few classes below that stock clients send.  It takes at most the memory of
-the message plus a constant, and time in proportion: docs/internals/server.rst
-has a table of the bounds.
+the message plus a constant, and time in proportion.
 
 Left to others: whether the message is a call, and of which method (calls).
 """
@@ -20,8 +19,12 @@ from ..format.pickles import Unreadable
 from ..format.plain import PlainReader
 
 # An extension of a transaction may hold some, and `iterator_gc` a long list.
+# So many opcodes take less than 2 MB in addition to the frame.
 MOST_STEPS = 10000
+# So deep they are nested, too.
 MOST_CONTAINERS = 100
+# Values of an array or a map of msgpack: 20 MB in all, and 32 MB for values
+# that are announced and missing.
 LONGEST_ARRAY = 1 << 12
 
 

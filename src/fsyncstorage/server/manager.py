@@ -4,7 +4,6 @@ It uses the protocol of systemd's `sd_notify`: each message is a datagram to
 the socket that NOTIFY_SOCKET names.  The variables are taken out of the
 environment, so that processes which this one starts do not have them.  Nothing
 here blocks: a message that cannot be sent now is sent again a moment later.
-docs/internals/server.rst has more.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ to `tpc_finish`, and all other clients get an invalidation, in the order of the
 tids.  The last tid that was announced is the state of this server: a client
 that registers, asks for the last transaction or verifies its cache is answered
 with it, and so hears of every transaction exactly once.  docs/internals/
-server.rst ("Announcing") has more.
+session.rst ("Announcements") has more.
 """
 
 import collections

@@ -3,8 +3,8 @@
 events      what happens to files, and the marks of the workload between
 powercut    what is surely on the disk at a cut, and what may be
 tearing     the ways in which unsynced data survive in part
-clock       the time, which goes on when it is told
-recorder    performs each operation and records it; the Disk that does so
+recorder    performs each operation and records it; the Disk that does so, and
+            the time, which goes on when it is told
 full        the same on a disk that is full
 past_seam   the same for what code of ZODB does without our Disk
 images      the directories that a cut can leave, all of them or a sample
@@ -16,10 +16,9 @@ served      the same through a server, with the marks at its clients
 judge       opens an image, and says what is wrong with what it shows
 campaign    a workload, its cuts, its images, their verdicts
 logged      the same for a node whose commits go to a log, too
-tally       counts
-lives       a server that loses its power again and again, at one address
 history     what clients wrote that each say what they had read
-spanning    clients that live on meanwhile, and a verdict on what they wrote
+spanning    a server that loses its power again and again, under clients that
+            live on, and a verdict on what they wrote
 
 Imports point up this list.
 """
