@@ -204,6 +204,63 @@ class Generations(Packed):
         self.storage.tpc_vote(undoing)
         self.storage.tpc_finish(undoing)
 
+    def test_two_packs_in_one_period(self):
+        """The writer has the first file open, and the second one is kept."""
+        uploader = self.uploader()
+        for _ in range(2):
+            self.write()
+            uploader.ship()
+            for number in range(2):
+                self.change(7, b'in no other file')
+                self.change(7, b'%d' % number)
+                self.pack()
+            self.change(8)
+            uploader.ship()
+            self.check_newest()
+        self.check_points()
+        self.put_base(uploader)
+        self.check_points()
+
+    def test_two_packs_while_no_writer_is_there(self):
+        """Of what was shipped, and of what was committed then."""
+        self.write()
+        self.uploader().ship()
+        for _ in range(2):
+            self.pack()
+            self.change(7, b'in no other file')
+            self.change(7)
+        self.uploader().ship()
+        self.check_points()
+        self.check_newest()
+
+    def test_a_pack_that_leaves_all_that_was_shipped_as_it_was(self):
+        """It changes only what was committed since, which the old file has."""
+        self.write()
+        self.pack()
+        self.uploader().ship()
+        self.files.clear()
+        self.change(7, b'in no other file')
+        self.change(7)
+        self.pack()
+        self.uploader().ship()
+        self.check_points()
+
+    def test_a_pack_that_drops_the_last_transaction(self):
+        """Its only object is garbage."""
+        root = DB(self.storage).open().root()
+        root[1] = gone = PersistentMapping()
+        transaction.commit()
+        self.uploader().ship()
+        del root[1]
+        transaction.commit()
+        gone[0] = 'nothing refers to it'
+        transaction.commit()
+        self.pack(gc=True)
+        uploader = self.uploader()
+        uploader.ship()
+        self.check_points()
+        self.check_newest()
+
     def test_stock_opens_it(self):
         self.write()
         uploader = self.uploader()
@@ -372,9 +429,8 @@ class WhatIsLost(Packed):
     """The old file is gone before all of it was shipped."""
 
     def test_what_was_packed_before_it_was_shipped(self):
-        uploader = self.uploader()
         first = self.change(1)
-        uploader.ship()
+        self.uploader().ship()
         lost = self.change(1, b'never shipped')
         self.change(2)
         last = self.change(1, b'kept by the packs')
@@ -383,6 +439,7 @@ class WhatIsLost(Packed):
         self.pack()
         later = self.change(4)
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            uploader = self.uploader()
             uploader.ship()
         self.assertIn(first.hex(), logs.output[0])
         with self.assertRaisesRegex(heads.Damaged, 'base'):

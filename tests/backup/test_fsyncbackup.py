@@ -245,14 +245,13 @@ class Whole(Command):
 
     def test_status_of_points_that_are_lost(self):
         storage = self.handed_out('Other.fs', pack_keep_old=False)
-        uploader = self.uploader('Other.fs')
         tid = commit(storage, {1: b'data'})
-        uploader.ship()
+        self.uploader('Other.fs').ship()
         for data in b'again', b'and again':
             tid = commit(storage, {1: data}, {1: tid})
         storage.pack(time.time(), None, gc=False)
         with self.assertLogs('fsyncstorage', 'WARNING'):
-            uploader.ship()
+            uploader = self.uploader('Other.fs')
         uploader.beat()
         status, out, _ = self.run_it('status')
         self.assertEqual(status, DAMAGED)

@@ -12,6 +12,7 @@ docs/internals/backup.rst says in which order things are put, and why.
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 
 from ..format.window import Window
@@ -35,6 +36,7 @@ from .prefix import DurablePrefix
 from .prefix import File
 from .prefix import HandedFile
 from .prefix import Unreachable
+from .segment import Packed
 from .segment import Segment
 from .segment import next_segment
 from .segment import packed
@@ -67,8 +69,6 @@ class Uploader:
         #: Puts the base of this generation, step by step.
         self._base: Iterator[object] = iter(())
         self._base_of = 0
-        #: How many blobs were missing when they should be shipped.
-        self.missing = 0
         self.tip = timeline.START
         #: When the last drill has ended that found all to be sound.
         self.drilled: float | None = None
@@ -104,6 +104,7 @@ class Uploader:
         self._names = self._history.names
         self._probe()
         self._resume()
+        self._go_on(self._agree)
 
     def _probe(self) -> None:
         """Refuse a store that overwrites: nothing would keep two writers
@@ -139,7 +140,7 @@ class Uploader:
 
     def _resume(self) -> None:
         """Go on behind the last object of the log, or stop."""
-        self._file = None  # a store may fail at any line
+        self._file = None  # it has to be compared again
         try:
             tip, last = self._history.reached()
         except Damaged as error:
@@ -149,46 +150,78 @@ class Uploader:
             raise Stopped(f'{self._names.log} has ended: another site has'
                           ' taken over')
         self.tip, self._last = tip, last
-        self._agree()
 
-    def _resume_behind(self, key: str) -> None:
-        """The next object is there already."""
-        before = self.tip
-        self._resume()
-        if self.tip == before:
-            raise StoreError(f'{key} is there, and the store does not list it'
-                             ' yet')
+    def _go_on(self, act: Callable[[], object]) -> None:
+        """Do it; where the next object is there already, behind that."""
+        while True:
+            try:
+                act()
+                return
+            except Exists as there:
+                before = self.tip
+                self._resume()
+                if self.tip == before:
+                    raise StoreError(f'{there}, and the store does not list it'
+                                     ' yet') from None
 
     def _agree(self) -> None:
-        """Go on with the file that is handed over; Stopped, if it has not what
-        was shipped last, and no pack has made it of that."""
+        """Go on with the file that is handed over, behind all of those that
+        packs have replaced by it; Stopped, if it is another one."""
         self._prefix.refresh()
-        file, generation = self._prefix.file, self.tip.generation
-        if self._last and not _has(file, self._last):
-            kept = file.kept()
-            if kept is not None and _has(kept, self._last):
-                self._ship_from(kept)
-            if self.tip.generation == generation:
-                self._begin_generation(file)
+        file, before = self._prefix.file, self._file
+        if before is file:
+            return
+        if before is not None and not before.is_same(file):
+            with contextlib.suppress(Unreachable):  # its blobs may be gone
+                self._ship_from(before)
+        if self._last is not None:
+            self._go_over_packs(file, self._last.instance == file.instance)
         self._file = file
+
+    def _go_over_packs(self, file: HandedFile, is_surely: bool) -> None:
+        """`is_surely`: the storage that has it open had what was shipped last.
+        """
+        kept = file.kept()
+        if kept is not None and self._has_last(kept):
+            self._ship_from(kept)
+        if self._has_last(file):
+            return
+        if kept is not None and self._is_between(kept) and self._packed(
+                file, is_surely):
+            self._begin_generation(kept, False)
+            self._ship_from(kept)
+        self._begin_generation(file, is_surely)
+
+    def _has_last(self, file: File) -> bool:
+        return self._last is None or _has(file, self._last)
+
+    def _is_between(self, kept: File) -> bool:
+        """Of two packs, has the first one made it, with all that was shipped,
+        and is more in it?"""
+        found = self._packed(kept, False)
+        return (found is not None and found.time <= self.tip.tid
+                and found.end < kept.end)
+
+    def _packed(self, file: File, is_surely: bool) -> Packed | None:
+        return packed(Window(file.read, file.end), self.tip, is_surely)
 
     # Segments
 
     def ship(self) -> bool:
         """Ship what is durable now; was there anything?"""
         before = self.tip
-        if self._prefix.refresh() or self._file is not self._prefix.file:
-            self._agree()
-        self._prefix.make_durable()
-        self._ship_from(self._prefix.file)
+        self._go_on(self._ship)
         return self.tip != before
 
+    def _ship(self) -> None:
+        self._agree()
+        self._prefix.make_durable()
+        self._ship_from(self._prefix.file)
+
     def _ship_from(self, file: File) -> None:
-        """All of this generation that the file has."""
-        generation = self.tip.generation
+        """All that the file has."""
         end = file.end
-        while self.tip.generation == generation and (segment := next_segment(
-                Window(file.read, end), self.tip)):
+        while segment := next_segment(Window(file.read, end), self.tip):
             self._ship_segment(file, segment)
 
     def _ship_segment(self, file: File, segment: Segment) -> None:
@@ -209,13 +242,11 @@ class Uploader:
             self._note_missing(file, listed)
             if listed:
                 head = head._replace(blobs=blobs.put(sequence, listed))
-        try:
-            head = content.put(
-                self._store, self._database, key, head, read)
-        except Exists:
-            self._resume_behind(key)
-        else:
-            self._last, self.tip = head, self.tip.behind(head, key)
+        self._is_put(content.put(
+            self._store, self._database, key, head, read), key)
+
+    def _is_put(self, head: Head, key: str) -> None:
+        self._last, self.tip = head, self.tip.behind(head, key)
 
     def _note_missing(self, file: File, blobs: list[ListedBlob]) -> None:
         missing = [blob for blob in blobs if blob.size is None]
@@ -223,7 +254,6 @@ class Uploader:
             raise Unreachable('a pack has replaced the file, and may have'
                               ' removed these blobs')
         if missing:
-            self.missing += len(missing)
             logger.warning(
                 '%s: %d blobs are missing, and so they are in the backup; the'
                 ' first is of oid %s and tid %s', self._prefix.path,
@@ -231,11 +261,9 @@ class Uploader:
 
     # Generations
 
-    def _begin_generation(self, file: HandedFile) -> None:
+    def _begin_generation(self, file: File, is_surely: bool) -> None:
         """The file was packed: say what that has made of all up to the tip."""
-        assert self._last is not None
-        found = packed(Window(file.read, file.end), self.tip,
-                       self._last.instance == file.instance)
+        found = self._packed(file, is_surely)
         if found is None:
             raise Stopped(
                 f'{self._prefix.path} is not the file that was shipped up to'
@@ -249,12 +277,8 @@ class Uploader:
                 lambda at, length: file.read(length, at), found.end),
             tip.generation + 1, tip.tid, tip.oid, before=tip.sum,
             time=found.time, instance=file.instance)
-        try:
-            self._store.create(key, head.pack())
-        except Exists:
-            self._resume_behind(key)
-        else:
-            self._last, self.tip = head, tip.behind(head, key)
+        self._store.create(key, head.pack())
+        self._is_put(head, key)
         if found.time > tip.tid:
             logger.warning(
                 '%s: it was packed up to %s, and before that it was shipped up'
@@ -281,10 +305,10 @@ class Uploader:
         """Say that this uploader is there, and the server, too; Stopped, if
         another uploader is ahead."""
         self._prefix.check()
-        if self._prefix.refresh() or self._file is not self._prefix.file:
-            self._agree()
+        self._go_on(self._agree)
         if is_there(self._store, self._names.segment(self.tip.sequence)):
             self._resume()
+            self._go_on(self._agree)
         self._refuse_a_later_one()
         self.drilled = timeline.read_drill(self._store, self._names)
         body = bodies.document({
