@@ -325,7 +325,8 @@ class Damage(Command):
         status, out, _ = self.run_it('verify')
         self.assertEqual(status, DAMAGED)
         self.assertIn('missing', out)
-        for command in (('list',), ('restore',), ('run', '--once')):
+        self.assertIn('3 objects', self.succeed('list'))
+        for command in ('restore',), ('run', '--once'):
             said = self.fail_with(DAMAGED, *command)
             self.assertIn('missing', said)
         self.assertIn('--new-timeline', said)
@@ -410,6 +411,54 @@ class Running(Command):
         thread.result()
         self.assertEqual(str(logs.output).count('away'), 1)
         self.succeed('restore')
+
+    def test_a_store_that_takes_longer_than_a_period(self):
+        """No commit waits for it; what the backup says of itself is true at
+        each moment; and in the end, all is there."""
+        create, begun = self.store.create, []
+
+        def slowly(key, data):
+            if '/log/' in key:
+                for when in begun[-1:]:  # this put is the first that has it
+                    self.assertLess(backups.read(self.path())['shipped'], when)
+                if len(begun) < 5:
+                    begun.append(time.time())
+                    commit(self.storage, {len(begun) + 1: b'data'})
+            create(key, data)
+
+        self.store.create = slowly
+        with self.runs() as thread:
+            self.shipped(5)
+            until(lambda: backups.read(self.path()).get(
+                'shipped', 0) > begun[-1], 'what it says')
+        thread.result()
+        self.succeed('restore')
+        self.assertEqual(self.content_of_file('Restored.fs'),
+                         self.content_of_file())
+
+    def test_a_round_begins_a_period_after_the_last(self):
+        """However long that took."""
+        clock, pauses = [0.0], []
+        rounds = iter([0.004, 0.5, 0, 0])
+        uploader = self.uploader(start=False)
+
+        class Stop:
+
+            def is_set(self):
+                return len(pauses) == 3
+
+            def wait(self, seconds):
+                pauses.append(round(seconds, 6))
+                clock[0] += seconds
+
+        def ship():
+            clock[0] += next(rounds)
+
+        uploader.ship = ship
+        self.patch(running, time=mock.Mock(
+            time=time.time, monotonic=lambda: clock[0]))
+        running.run(uploader, Stop())
+        self.assertEqual(pauses, [0.006, 0, 0.01])
 
     def test_what_it_says_while_the_store_is_away(self):
         """Up to when all is shipped, and how much is not."""

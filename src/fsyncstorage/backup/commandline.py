@@ -47,6 +47,7 @@ from .prefix import Unreachable
 from .prune import prune
 from .restore import restore
 from .segment import NotShipped
+from .store import Missing
 from .store import Store
 from .store import StoreError
 from .timeline import History
@@ -224,25 +225,24 @@ def show_list(options: argparse.Namespace, store: Store,
 
 
 def _about(history: History) -> dict[str, Any]:
-    begin = history.begins[-1]
-    # (Of an old one nothing may be left, nor of what it had of its parent.)
-    has_any = next(history.store.list(begin.names.log), None)
-    last = history.last() if has_any else None
+    begin, store, last = history.begins[-1], history.store, None
+    beat = timeline.read_heartbeat(store, begin.names)
     found = {'timeline': begin.names.number, 'why': begin.why,
              'created': begin.created, 'parent': begin.parent or None,
              'objects': 0, 'size': 0, 'tid': None, 'time': None,
-             'put': None, 'heartbeat': None, 'drill': None}
-    if last:
-        sequence, entry = last
-        head = heads.unpack(history.store.front(entry.key, heads.SIZE),
-                            timeline.IN_LOG)
-        found |= {'objects': sequence + 1, 'size': head.end, 'put': entry.time}
-        if head.kind != heads.END:
-            found |= {'tid': head.tid.hex(), 'time': points.time_of(head.tid)}
-    beat = timeline.read_heartbeat(history.store, history.names)
-    if beat:
-        found['heartbeat'] = beat['time']
-    found['drill'] = timeline.read_drill(history.store, history.names)
+             'put': None, 'heartbeat': beat and beat['time'],
+             'drill': timeline.read_drill(store, begin.names)}
+    for last in store.list(begin.names.log):
+        pass
+    if last is not None:
+        with contextlib.suppress(Missing):  # a prune removes it
+            head = heads.unpack(
+                store.front(last.key, heads.SIZE), timeline.IN_LOG)
+            found |= {'objects': begin.names.sequence(last.key) + 1,
+                      'size': head.end, 'put': last.time}
+            if head.kind != heads.END:
+                found |= {'tid': head.tid.hex(),
+                          'time': points.time_of(head.tid)}
     return found
 
 
