@@ -9,12 +9,14 @@ import unittest
 from hypothesis import strategies as st
 
 from fsyncstorage.backup import bodies
+from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup.head import Damaged
 from fsyncstorage.backup.head import Head
 from fsyncstorage.backup.head import Newer
 from fsyncstorage.backup.layout import Database
 from fsyncstorage.backup.layout import checked_database
+from fsyncstorage.backup.store import LARGEST
 
 from ..generated import given
 
@@ -206,3 +208,9 @@ class Names(unittest.TestCase):
         for name in 'a', '1', '0' * 13, '0' * 12 + '.part', '\u0660' * 12:
             with self.assertRaises(Damaged):
                 timeline.sequence(f'{timeline.log}/{name}')
+
+
+class Bounds(unittest.TestCase):
+
+    def test_an_object_is_far_below_what_a_store_takes(self):
+        self.assertLess(2 * (content.PART + heads.SIZE), LARGEST)

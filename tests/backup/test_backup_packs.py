@@ -2,6 +2,8 @@
 at every moment, whatever dies meanwhile.
 """
 
+import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -315,34 +317,22 @@ class Generations(Packed):
         self.write()
         self.pack()
         self.change(9)
-        number = 0
-        while True:
+        for number in itertools.count():
             self.store.objects = dict(shipped)
             uploader = None
-            calls = iter(range(number, -1, -1))
-
-            def fail(method, key):
-                if not next(calls, 1):
-                    raise StoreError('away')
-
-            self.store.before = fail
-            has_died = False
-            try:
+            with self.store.failing(number) as failed, \
+                    contextlib.suppress(StoreError):
                 uploader = self.uploader()
                 uploader.ship()
                 self.put_base(uploader)
-            except StoreError:
-                has_died = True
-            self.store.before = lambda method, key: None
             if number % 2 or uploader is None:
                 uploader = self.uploader()
             uploader.ship()
             self.check_newest()
             self.put_base(uploader)
             self.assertEqual(self.verified().bases, 1)
-            if not has_died:
+            if not failed:
                 break
-            number += 1
         self.check_points()
         self.assertGreater(number, 15)
 
