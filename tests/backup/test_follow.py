@@ -223,6 +223,7 @@ class Trouble(Following):
     def test_a_store_that_fails_at_any_call(self):
         self.patch(follow, RETREAT=0)
         self.patch(content, PART=1000)
+        times = 0
         for number in itertools.count():
             self.change()
             if number in (5, 20):
@@ -232,11 +233,13 @@ class Trouble(Following):
                     mock.patch.object(follow.logger, 'warning') as said:
                 run_follower(history, self.path('Copy.fs'), self.path(
                     'Copy.fs.blobs'), Stop(*[lambda: None] * 2))
-            self.assertEqual(said.call_count, len(failed))
+            # (Some heads are read ahead of their need.)
+            self.assertLessEqual(said.call_count, len(failed))
+            times += said.call_count
             self.check()
             if not failed:
                 break
-        self.assertGreater(number, 8)
+        self.assertGreater(times, 8)
 
     def test_killed_while_it_writes(self):
         """The begin of a segment is there; the next start completes it."""

@@ -120,6 +120,19 @@ class Newest(Restored):
         self.addCleanup(storage.close)
         self.assertEqual(self.blobs_of(storage), self.blobs_of(self.storage))
 
+    def test_what_is_shipped_while_it_is_verified(self):
+        uploader = self.uploader()
+
+        def ship(method, key):
+            if (method, key) == ('list', DATABASE.parts):
+                self.store.before = lambda method, key: None
+                self.commit_blob(9, b'new')
+                uploader.ship()
+
+        self.store.before = ship
+        found = self.verify()
+        self.assertEqual((found.blobs, found.problems), (4, []))
+
     def test_a_child_of_a_timeline(self):
         commit(self.storage, {10: b'more'})
         self.uploader(new_timeline='a test').ship()

@@ -184,18 +184,18 @@ class Timelines(unittest.TestCase):
 
     def test_a_begin_of_a_hostile_store(self):
         key = DATABASE.timeline(1).begin
-        good = {'identity': '', 'created': 0, 'why': '', 'parent': 0,
-                'sequence': 0, 'position': 0, 'tid': '0' * 16, 'oid': '0' * 16,
-                'generation': 0}
-        for changes in (
-                {'parent': 1}, {'parent': -1}, {'sequence': -1}, {'tid': ''},
-                {'position': -1}, {'created': None}, {'sequence': 1},
-                {'generation': 1},
-                {'position': 1}, {'position': 10 ** 4000},
-                {'sequence': heads.LIMIT}):
+        good = {'created': 0, 'why': '', 'parent': 0, 'sequence': 0,
+                'position': 0}
+        for generation, changes in (
+                (0, {'parent': 1}), (0, {'parent': -1}), (0, {'sequence': -1}),
+                (0, {'position': -1}), (0, {'created': None}),
+                (0, {'sequence': 1}), (0, {'position': 1}),
+                (0, {'position': 10 ** 4000}), (0, {'sequence': heads.LIMIT}),
+                (1, {})):
             body = bodies.document({**good, **changes})
             self.store.objects[key] = timeline.head_of(
-                heads.BEGIN, body).pack() + body
+                heads.BEGIN, body)._replace(
+                    generation=generation).pack() + body
             with self.assertRaisesRegex(Damaged, key):
                 self.history()
 

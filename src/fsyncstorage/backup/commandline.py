@@ -105,7 +105,8 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument({'STORE': 'store', 'DATA.FS': 'data',
                               'DIR': 'directory'}[path], metavar=path)
         one.add_argument('--database', metavar='NAME', default='main',
-                         type=_database, help='its name in the store (main)')
+                         type=_checked(checked_database),
+                         help='its name in the store (main)')
         if 'DATA.FS' in paths:
             one.add_argument('--blobs', metavar='DIR',
                              help='the directory of its blobs')
@@ -131,7 +132,8 @@ def parser() -> argparse.ArgumentParser:
             'STORE').add_argument('--deep', action='store_true',
                                   help='read every byte')
     command('restore', 'make a Data.fs and its blobs again', 'STORE',
-            'DATA.FS').add_argument('--to', metavar='POINT', type=_point,
+            'DATA.FS').add_argument('--to', metavar='POINT',
+                                    type=_checked(points.tid_of),
                                     help='as it was then (the newest)')
     command('drill', 'restore the newest into a new place in DIR, check it'
             ' with fsync-check, and remove it', 'STORE', 'DIR')
@@ -141,36 +143,29 @@ def parser() -> argparse.ArgumentParser:
             ' nothing more; then restore it, and run --new-timeline', 'STORE')
     removing = command('prune', 'remove what no point needs that is kept',
                        'STORE')
-    removing.add_argument('--keep', metavar='DAYS', type=_days, required=True,
+    removing.add_argument('--keep', metavar='DAYS', required=True,
+                          type=_checked(_days),
                           help='keep each point of so many days')
     removing.add_argument('--dry-run', action='store_true',
                           help='only say how much that is')
     return made
 
 
-def _database(text: str) -> str:
-    with _as_argument():
-        return checked_database(text)
+def _checked(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """For an argument; what is wrong with it is told in one line."""
+    def converted(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(printable(str(error))) from None
+
+    return converted
 
 
 def _days(text: str) -> float:
-    with _as_argument():
-        if not 0 <= float(text) < 100_000:
-            raise ValueError(f'{text!r} is no number of days')
-        return float(text)
-
-
-def _point(text: str) -> bytes:
-    with _as_argument():
-        return points.tid_of(text)
-
-
-@contextlib.contextmanager
-def _as_argument() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(printable(str(error))) from None
+    if not 0 <= float(text) < 100_000:
+        raise ValueError(f'{text!r} is no number of days')
+    return float(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -363,7 +358,7 @@ def drill(options: argparse.Namespace, store: Store,
         with contextlib.redirect_stdout(said):
             code: int = fsynccheck.main([path, '--blobs', path + '.blobs'])
     if not code:
-        timeline.note_drill(store, history.names, found.tid)
+        timeline.note_drill(store, history.names)
     _show(options, {**found._asdict(), 'tid': found.tid.hex(),
                     'is_sound': not code}, [
         *said.getvalue().splitlines(),

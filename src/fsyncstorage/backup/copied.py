@@ -90,10 +90,7 @@ class Copy:
             head, pieces = history.base(sequence, head)
         if head.has_blobs:
             self._restore_blobs(sequence, head)
-        at = head.start
-        for piece in pieces:
-            self.file.write_at(piece, at)
-            at += len(piece)
+        _write(self.file, pieces, head.start)
         self._walk(head, key)
         self.sound = head.tid
 
@@ -161,12 +158,9 @@ class Copy:
             datafile.sync_path(path)
             return None
         with datafile.open_new(path, 0o400) as file:
-            at = 0
-            for piece in pieces:
-                file.write_at(piece, at)
-                at += len(piece)
+            size = _write(file, pieces, 0)
             file.sync()
-        return at
+        return size
 
     def _sync_names(self, paths: Iterable[str]) -> None:
         """Of these files, and of the directories that lead to them."""
@@ -226,10 +220,7 @@ class Copy:
         """In the place of the packed file, with a list of the blobs that it
         does not name."""
         base, pieces = self._history.base(sequence, pack)
-        at = 0
-        for piece in pieces:
-            bulk.new.write_at(piece, at)
-            at += len(piece)
+        _write(bulk.new, pieces, 0)
         kept, self.missing = set(), 0  # the base says it of all
         if base.has_blobs:
             self._restore_blobs(sequence, base)
@@ -277,6 +268,14 @@ class Copy:
         return Damaged(
             f'{error}. All is sound up to {points.named(self.sound)}: --to'
             f' {self.sound.hex()} restores that')
+
+
+def _write(file: datafile.DataFile, pieces: Iterable[bytes], at: int) -> int:
+    """Return where they end."""
+    for piece in pieces:
+        file.write_at(piece, at)
+        at += len(piece)
+    return at
 
 
 def _has_content(path: str, blob: ListedBlob) -> bool:

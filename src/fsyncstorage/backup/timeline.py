@@ -17,7 +17,6 @@ The `Tip` of the chain says what the next head has to say.
 import bisect
 import contextlib
 import hashlib
-import secrets
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -54,13 +53,11 @@ from .store import is_there
 IN_LOG = SEGMENT, PACK, END
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
-    'identity': str, 'created': (int, float), 'why': str,
-    'parent': int, 'sequence': int, 'position': int, 'tid': str, 'oid': str,
-    'generation': int}
+    'created': (int, float), 'why': str, 'parent': int, 'sequence': int,
+    'position': int}
 _OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
-    'sequence': int, 'position': int, 'tid': str, 'time': (int, float)}
-_OF_DRILL: dict[str, type | tuple[type, ...]] = {
-    'tid': str, 'time': (int, float)}
+    'sequence': int, 'position': int, 'time': (int, float)}
+_OF_DRILL: dict[str, type | tuple[type, ...]] = {'time': (int, float)}
 #: In the place of a parent's number.
 _NO_PARENT = 0
 
@@ -124,18 +121,15 @@ class Begin(NamedTuple):
 
 
 def begin(store: Store, database: Database, number: int, why: str,
-          at: Tip = START, parent: int = _NO_PARENT) -> bytes:
-    """Put the `begin` of a timeline, and return its bytes; Exists.
-
-    `at`: where it leaves its parent."""
+          at: Tip = START, parent: int = _NO_PARENT) -> None:
+    """Put the `begin` of a timeline; Exists.  `at`: where it leaves its
+    parent."""
     body = bodies.document({
-        'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
-        'parent': parent, 'sequence': at.sequence,
-        'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex(),
-        'generation': at.generation})
-    data = head_of(BEGIN, body, before=at.sum).pack() + body
-    store.create(database.timeline(number).begin, data)
-    return data
+        'created': time.time(), 'why': why, 'parent': parent,
+        'sequence': at.sequence, 'position': at.position})
+    head = head_of(BEGIN, body, at.sum)._replace(
+        tid=at.tid, oid=at.oid, generation=at.generation)
+    store.create(database.timeline(number).begin, head.pack() + body)
 
 
 def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
@@ -149,9 +143,10 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     head, pieces = content.get(store, database, names.begin, (BEGIN,))
     try:
         found = bodies.read_document(content.whole(pieces), _FIELDS)
-        tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
-        parent, starts = found['parent'], [
-            found[name] for name in ('sequence', 'position', 'generation')]
+        parent, tip = found['parent'], Tip(
+            found['sequence'], found['position'], head.sum, head.tid, head.oid,
+            head.generation)
+        starts = tip.sequence, tip.position, tip.generation
         if (not _NO_PARENT <= parent < number
                 or not all(0 <= start < heads.LIMIT for start in starts)
                 or parent == _NO_PARENT and any(starts)):
@@ -159,9 +154,7 @@ def read_begin(store: Store, database: Database, number: int) -> Begin:
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None
     return Begin(
-        names, Tip(found['sequence'], found['position'], head.sum, tid, oid,
-                   found['generation']),
-        head.before, parent, found['created'], found['why'])
+        names, tip, head.before, parent, found['created'], found['why'])
 
 
 def newest(store: Store, database: Database) -> int:
@@ -183,10 +176,10 @@ def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
         store, names, names.heartbeat, HEARTBEAT, _OF_HEARTBEAT)
 
 
-def note_drill(store: Store, names: Timeline, tid: bytes) -> None:
-    """All up to this tid was restored, and is sound."""
+def note_drill(store: Store, names: Timeline) -> None:
+    """All was restored, and is sound."""
     store.overwrite(names.drill, note(DRILL, bodies.document({
-        'tid': tid.hex(), 'time': time.time()})))
+        'time': time.time()})))
 
 
 def read_drill(store: Store, names: Timeline) -> float | None:
@@ -328,22 +321,6 @@ class History:
         found = numbers[bisect.bisect_left(
             numbers, generation, key=lambda each: self.head(each).generation)]
         return found, self.head(found)
-
-    def generations(self) -> list[range]:
-        """The numbers of the objects of each; a pack is the first of its
-        own."""
-        last = self.last()
-        if last is None:
-            return []
-        begins = sorted({self.first(), *(pack for pack, _ in self.packs())})
-        end = last[0] + (self.head(last[0]).kind != END)
-        return [range(*each) for each in zip(begins, [*begins[1:], end])]
-
-    def up_to(self, position: int, numbers: range) -> range:
-        """Of these objects of a generation, those that end there or before.
-        """
-        return numbers[:bisect.bisect_right(
-            numbers, position, key=lambda each: self.head(each).end)]
 
     def packs(self) -> list[tuple[int, Head]]:
         """All that have begun a generation of which something is there."""

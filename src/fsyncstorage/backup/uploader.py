@@ -313,7 +313,7 @@ class Uploader:
         self.drilled = timeline.read_drill(self._store, self._names)
         body = bodies.document({
             'sequence': self.tip.sequence, 'position': self.tip.position,
-            'tid': self.tip.tid.hex(), 'time': time.time()})
+            'time': time.time()})
         self._store.overwrite(
             self._names.heartbeat, timeline.note(HEARTBEAT, body))
 

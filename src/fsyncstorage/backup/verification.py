@@ -188,6 +188,9 @@ class _Verification:
                               f' place of {part.length:,}')
 
     def _size_of(self, key: str) -> int:
+        if key not in self._sizes:  # it may have come meanwhile
+            self._sizes |= {entry.key: entry.size for entry in (
+                self._history.store.list(key.rpartition('/')[0]))}
         if key not in self._sizes:
             raise Damaged(f'{key} is missing')
         return self._sizes[key]
