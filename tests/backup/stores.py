@@ -192,7 +192,7 @@ def _listens(port):
 
 def end_of_chain(store, history):
     """The tip of all that the log of a history has, read in its order."""
-    chain = timeline.Chain(history)
+    chain = timeline.Chain()
     for sequence, entry in history.entries():
         chain.add(
             heads.unpack(store.front(entry.key, heads.SIZE), timeline.IN_LOG),

@@ -409,7 +409,7 @@ class WhatIsNoPack(Packed):
         uploader = self.uploader('Copy.fs', new_timeline='a test')
         uploader.ship()
         begin = self.history(2).begins[-1]
-        self.assertEqual(begin.tip.generation, 1)
+        self.assertEqual(begin.sequence, 2)
         self.assertEqual(self.restored(number=2)[0],
                          self.content_of_file('Copy.fs'))
         self.verified(2)

@@ -18,6 +18,7 @@ from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import points
 from fsyncstorage.backup import restore
+from fsyncstorage.backup import timeline
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.prune import prune
 from fsyncstorage.backup.restore import NotRestored
@@ -137,7 +138,7 @@ class Pruned(Clock):
         """It has slept since before the pack, and its number is free now."""
         self.pass_time(KEPT)
         late = self.uploader()
-        late.tip = self.history().begins[0].tip
+        late.tip = timeline.START
         self.prune()
         with self.assertRaisesRegex(Stopped, 'lost some'):
             late.beat()

@@ -512,7 +512,7 @@ class Fence(Shipped):
         second = self.uploader('Copy.fs', new_timeline='staging')
         second.ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
-        self.assertEqual(begin.tip[:2], fork[:2])
+        self.assertEqual(begin.sequence, fork.sequence)
         self.assertEqual((begin.parent, begin.why), (1, 'staging'))
         self.assertEqual(
             self.content_of_file('Copy.fs'),
@@ -539,7 +539,7 @@ class Fence(Shipped):
             changed.pack() + self.store.objects[first][heads.SIZE:])
         self.uploader('Copy.fs', new_timeline='a test').ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
-        self.assertEqual((begin.parent, begin.tip.position), (0, 0))
+        self.assertEqual((begin.parent, begin.sequence), (0, 0))
 
     def test_a_new_timeline_of_another_file(self):
         self.uploader().ship()
@@ -547,7 +547,7 @@ class Fence(Shipped):
         commit(other, {0: b'of another'})
         self.uploader('Other.fs', new_timeline='another').ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
-        self.assertEqual((begin.parent, begin.tip[:2]), (0, (0, 0)))
+        self.assertEqual((begin.parent, begin.sequence), (0, 0))
         self.assertEqual(self.content_of_log(2),
                          self.content_of_file('Other.fs'))
 

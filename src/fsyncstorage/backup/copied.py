@@ -37,6 +37,7 @@ from .head import PACK
 from .head import Damaged
 from .head import Head
 from .timeline import IN_LOG
+from .timeline import START
 from .timeline import Chain
 from .timeline import History
 from .timeline import Tip
@@ -60,7 +61,7 @@ class Copy:
         self.first = first
         self._base_at = None if tip else first
         self._target = target
-        self.chain = Chain(history, 0 if tip else first, tip)
+        self.chain = Chain(0 if tip else first, tip or START)
         #: Where the file ends, and the tid of what ends there.
         self.end = self.chain.tip.position
         self.tid = self.chain.tip.tid if tip else b''

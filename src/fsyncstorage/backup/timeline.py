@@ -1,9 +1,9 @@
 """A timeline: one history of one database, read in its order.
 
-It is a chain: `begin`, then the objects of the log by their numbers.  Each
+It is a chain of the objects of its log, in the order of their numbers.  Each
 head has the sum of the head before it, and a segment begins where the one
-before it ends.  A timeline that is not the first has a parent: what is before
-its first number is the parent's, and its `begin` continues the parent's chain.
+before it ends.  A timeline may have a parent: what is before its first number
+is the parent's, as its `begin` says.
 
 A pack of the file begins a *generation*.  It stands in the log, and says which
 bytes it has made of all before it: so many, with this sum.  The segments
@@ -53,8 +53,7 @@ from .store import is_there
 IN_LOG = SEGMENT, PACK, END
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
-    'created': (int, float), 'why': str, 'parent': int, 'sequence': int,
-    'position': int}
+    'sequence': int, 'parent': int, 'created': (int, float), 'why': str}
 _OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
     'sequence': int, 'position': int, 'time': (int, float)}
 _OF_DRILL: dict[str, type | tuple[type, ...]] = {'time': (int, float)}
@@ -111,25 +110,21 @@ class Begin(NamedTuple):
     """What the `begin` of a timeline says."""
 
     names: Timeline
-    #: Behind it.
-    tip: Tip
-    #: The sum of the head of the parent's that it continues.
-    before: bytes
+    #: The number of its first object; those before are the parent's.
+    sequence: int
     parent: int
     created: float
     why: str
 
 
 def begin(store: Store, database: Database, number: int, why: str,
-          at: Tip = START, parent: int = _NO_PARENT) -> None:
-    """Put the `begin` of a timeline; Exists.  `at`: where it leaves its
-    parent."""
+          sequence: int = 0, parent: int = _NO_PARENT) -> None:
+    """Put the `begin` of a timeline; Exists."""
     body = bodies.document({
         'created': time.time(), 'why': why, 'parent': parent,
-        'sequence': at.sequence, 'position': at.position})
-    head = head_of(BEGIN, body, at.sum)._replace(
-        tid=at.tid, oid=at.oid, generation=at.generation)
-    store.create(database.timeline(number).begin, head.pack() + body)
+        'sequence': sequence})
+    store.create(database.timeline(number).begin,
+                 head_of(BEGIN, body).pack() + body)
 
 
 def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
@@ -140,21 +135,17 @@ def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
 
 def read_begin(store: Store, database: Database, number: int) -> Begin:
     names = database.timeline(number)
-    head, pieces = content.get(store, database, names.begin, (BEGIN,))
+    _, pieces = content.get(store, database, names.begin, (BEGIN,))
     try:
-        found = bodies.read_document(content.whole(pieces), _FIELDS)
-        parent, tip = found['parent'], Tip(
-            found['sequence'], found['position'], head.sum, head.tid, head.oid,
-            head.generation)
-        starts = tip.sequence, tip.position, tip.generation
-        if (not _NO_PARENT <= parent < number
-                or not all(0 <= start < heads.LIMIT for start in starts)
-                or parent == _NO_PARENT and any(starts)):
+        found = Begin(names, **bodies.read_document(
+            content.whole(pieces), _FIELDS))
+        if (not _NO_PARENT <= found.parent < number
+                or not 0 <= found.sequence < heads.LIMIT
+                or found.parent == _NO_PARENT and found.sequence):
             raise Damaged('it begins nowhere')
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None
-    return Begin(
-        names, tip, head.before, parent, found['created'], found['why'])
+    return found
 
 
 def newest(store: Store, database: Database) -> int:
@@ -225,7 +216,7 @@ class History:
         that is called, and the others follow."""
         tell = tell or _raised
         for begin, stop in self.stretches():
-            expected = max(begin.tip.sequence, first)
+            expected = max(begin.sequence, first)
             if stop is not None and expected >= stop:
                 continue
             for entry in self.store.list(
@@ -248,7 +239,7 @@ class History:
     def stretches(self) -> Iterator[tuple[Begin, int | None]]:
         """Each timeline, with the number from which on its child goes on."""
         for begin, child in zip(self.begins, [*self.begins[1:], None]):
-            yield begin, None if child is None else child.tip.sequence
+            yield begin, None if child is None else child.sequence
 
     def last(self) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
@@ -259,12 +250,11 @@ class History:
 
     def reached(self) -> tuple[Tip, Head | None]:
         """The tip behind the last object, which is believed, and its head."""
-        found, tip = self.last(), self.begins[-1].tip
+        found = self.last()
         if found is None:
-            return tip, None
+            return START, None
         head = self.head(found[0])
-        return (tip_behind(head, found[0]) if found[0] >= tip.sequence else tip
-                ), head
+        return tip_behind(head, found[0]), head
 
     def end(self) -> None:
         """Put the end behind the last object: whoever writes stops."""
@@ -373,7 +363,7 @@ class History:
     def names_of(self, sequence: int) -> Timeline:
         """The names of the timeline that has the object of this number."""
         return next(begin.names for begin in reversed(self.begins)
-                    if begin.tip.sequence <= sequence)
+                    if begin.sequence <= sequence)
 
 
 def refuse_another_base(base: Head, pack: Head, key: str) -> None:
@@ -393,26 +383,19 @@ def _gap(names: Timeline, first: int, behind: int) -> Gap:
 
 
 class Chain:
-    """Follows the heads of a history, from its begin on, or from a pack that
+    """Follows the heads of a log, from the first one on, or from a pack that
     has a base; Damaged where one does not continue it."""
 
-    def __init__(self, history: History, first: int = 0,
-                 tip: Tip | None = None) -> None:
+    def __init__(self, first: int = 0, tip: Tip = START) -> None:
         """`tip`: that before the first object, which is believed."""
-        root, *forks = history.begins
         self._first = first
-        self.tip = tip or root.tip
-        self._forks = [each for each in forks if tip is None
-                       or each.tip.sequence >= tip.sequence]
+        self.tip = tip
         self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:
         if sequence == self._first and head.kind == PACK:
-            self._forks = [each for each in self._forks
-                           if each.tip.sequence > sequence]
             self.tip = tip_behind(head, sequence)
             return
-        self._enter(sequence, key)
         if self._has_ended:
             raise Damaged(f'{key}: it is behind the end of its timeline')
         if sequence != self.tip.sequence:
@@ -423,13 +406,3 @@ class Chain:
     def go_on_behind(self, head: Head, sequence: int) -> None:
         """After damage: take this one as it is."""
         self.tip = tip_behind(head, sequence)
-
-    def _enter(self, sequence: int, key: str) -> None:
-        """Go on in the timelines that fork before the object of this
-        number."""
-        while self._forks and self._forks[0].tip.sequence <= sequence:
-            fork = self._forks.pop(0)
-            before, self.tip = self.tip, fork.tip
-            if fork.tip._replace(sum=fork.before) != before:
-                raise Damaged(f'{key}: its timeline does not begin where it'
-                              ' leaves its parent')

@@ -45,7 +45,6 @@ from .store import Store
 from .store import StoreError
 from .store import is_there
 from .timeline import History
-from .timeline import Tip
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +92,7 @@ class Uploader:
         self._prefix.refresh()
         number = timeline.newest(self._store, self._database)
         if not number or self._new_timeline is not None:
-            fork = self._fork(number) if number else (timeline.START, 0)
+            fork = self._fork(number) if number else (0, 0)
             number += 1
             # Exists: another uploader begins it, too.  Bytes will settle it.
             with contextlib.suppress(Exists):
@@ -117,11 +116,11 @@ class Uploader:
         raise Stopped(f'{self._store.name} has no create-only puts, so nothing'
                       ' would keep a second writer out')
 
-    def _fork(self, number: int) -> tuple[Tip, int]:
-        """The tip up to which the file has the same bytes as a timeline, and
+    def _fork(self, number: int) -> tuple[int, int]:
+        """How many objects of a timeline the file has, from its begin on, and
         whose that is."""
         history = History(self._store, self._database, number)
-        (fork, parent), is_equal = (timeline.START, 0), True
+        fork, parent, is_equal = 0, 0, True
         # (What is behind damage is shipped anew.)
         with contextlib.suppress(Damaged):
             for (sequence, _), head in read_ahead(
@@ -132,7 +131,7 @@ class Uploader:
                 is_equal = ((is_equal or head.kind == PACK)
                             and _has(self._prefix.file, head))
                 if is_equal:
-                    fork = timeline.tip_behind(head, sequence)
+                    fork = sequence + 1
                     parent = history.names_of(sequence).number
         return fork, parent
 

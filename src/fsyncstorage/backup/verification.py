@@ -83,7 +83,7 @@ class _Verification:
         """Verify all; yield positions that are reached."""
         history, first = self._history, self._first
         bases = history.bases()
-        chain = Chain(history, first)
+        chain = Chain(first)
         for (sequence, entry), head in read_ahead(
                 history.entries(first, self._note), self._size, self._head):
             if isinstance(head, Damaged):
