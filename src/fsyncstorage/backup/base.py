@@ -46,5 +46,4 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
     if listed := blobs.summed(found, perhaps - found):
         head = head._replace(blobs=blobs.put(sequence, listed))
     yield from content.put_in_steps(
-        history.store, history.database, names.base(sequence), head,
-        lambda at, length: file.read(length, at))
+        history.store, names.base(sequence), head, file.read)

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 
+from ..format.window import Pread
 from . import bodies
 from . import content
 from . import head as heads
@@ -70,7 +71,7 @@ class Blobs:
             return ListedBlob(*name, None)
 
     @contextlib.contextmanager
-    def _opened(self, name: Name) -> Iterator[tuple[int, content.Read]]:
+    def _opened(self, name: Name) -> Iterator[tuple[int, Pread]]:
         """The size of a blob, and what reads it."""
         with self._file.open_blob(*name) as file:
             yield file.size(), content.of_file(file.fileno())
@@ -82,8 +83,7 @@ class Blobs:
         sum = hashlib.sha256(body).digest()
         with contextlib.suppress(Exists):
             content.put(
-                self._store, self._database,
-                self._names.blob_list(sequence, sum),
+                self._store, self._names.blob_list(sequence, sum),
                 Head(LIST, heads.WHOLE, 0, len(body), sum),
                 content.of_bytes(body))
         for _ in _each(blobs, self._put):
@@ -96,7 +96,7 @@ class Blobs:
         with self._opened((blob.oid, blob.tid)) as (_, read), \
                 contextlib.suppress(Exists):
             content.put(
-                self._store, self._database,
+                self._store,
                 self._database.blob(blob.oid, blob.tid, blob.sum),
                 Head(BLOB, heads.WHOLE, 0, blob.size, blob.sum, tid=blob.tid,
                      oid=blob.oid), read)

@@ -358,7 +358,8 @@ def drill(options: argparse.Namespace, store: Store,
         with contextlib.redirect_stdout(said):
             code: int = fsynccheck.main([path, '--blobs', path + '.blobs'])
     if not code:
-        timeline.note_drill(store, history.names)
+        timeline.put_note(
+            store, history.names.drill, heads.DRILL, time=time.time())
     _show(options, {**found._asdict(), 'tid': found.tid.hex(),
                     'is_sound': not code}, [
         *said.getvalue().splitlines(),

@@ -77,8 +77,7 @@ class Copy:
     def add(self, sequence: int, key: str, data: bytes) -> None:
         """The next object of the log, of which these are the bytes."""
         history = self._history
-        head, pieces = content.opened(
-            history.store, history.database, key, data, IN_LOG)
+        head, pieces = content.opened(history.store, key, data, IN_LOG)
         self.chain.add(head, sequence, key)
         if head.kind == END:
             self.has_ended = True

@@ -160,10 +160,9 @@ def _refuse_other_bytes(history: History, file: datafile.DataFile,
         return
     key = history.names_of(tip.sequence).segment(tip.sequence)
     with contextlib.suppress(Damaged):
-        _, pieces = content.get(
-            history.store, history.database, key, (SEGMENT,))
-        if content.whole(pieces).startswith(
-                content.of_file(file.fileno())(tip.position, length)):
+        _, pieces = content.get(history.store, key, (SEGMENT,))
+        if b''.join(pieces).startswith(
+                content.of_file(file.fileno())(length, tip.position)):
             return
     raise NotRestored(
         f'{file.name} has {length:,} bytes that were not shipped. If nobody'

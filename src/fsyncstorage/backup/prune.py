@@ -107,6 +107,6 @@ def _claimed(store: Store, names: Timeline, first: int) -> Iterator[str]:
     for entry, data in read_ahead(
             kept, lambda entry: entry.size,
             lambda entry: content.got(store, entry.key)):
-        _, pieces = content.opened(store, database, entry.key, data, (LIST,))
-        for blob in bodies.read_blob_list(content.whole(pieces)):
+        _, pieces = content.opened(store, entry.key, data, (LIST,))
+        for blob in bodies.read_blob_list(b''.join(pieces)):
             yield database.blob(blob.oid, blob.tid, blob.sum)

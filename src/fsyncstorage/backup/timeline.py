@@ -46,7 +46,6 @@ from .store import Entry
 from .store import Exists
 from .store import Missing
 from .store import Store
-from .store import TooLarge
 from .store import is_there
 
 #: Kinds of what is in a log.
@@ -135,10 +134,10 @@ def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
 
 def read_begin(store: Store, database: Database, number: int) -> Begin:
     names = database.timeline(number)
-    _, pieces = content.get(store, database, names.begin, (BEGIN,))
+    _, pieces = content.get(store, names.begin, (BEGIN,))
     try:
         found = Begin(names, **bodies.read_document(
-            content.whole(pieces), _FIELDS))
+            b''.join(pieces), _FIELDS))
         if (not _NO_PARENT <= found.parent < number
                 or not 0 <= found.sequence < heads.LIMIT
                 or found.parent == _NO_PARENT and found.sequence):
@@ -156,39 +155,32 @@ def newest(store: Store, database: Database) -> int:
     return number
 
 
-def note(kind: bytes, body: bytes) -> bytes:
+def put_note(store: Store, key: str, kind: bytes, **values: float) -> None:
     """An object that is overwritten by the next of its kind."""
-    return head_of(kind, body).pack() + body
+    body = bodies.document(values)
+    store.overwrite(key, head_of(kind, body).pack() + body)
 
 
 def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
     """What the heartbeat says; None: there is none."""
-    return _read_note(
-        store, names, names.heartbeat, HEARTBEAT, _OF_HEARTBEAT)
-
-
-def note_drill(store: Store, names: Timeline) -> None:
-    """All was restored, and is sound."""
-    store.overwrite(names.drill, note(DRILL, bodies.document({
-        'time': time.time()})))
+    return _read_note(store, names.heartbeat, HEARTBEAT, _OF_HEARTBEAT)
 
 
 def read_drill(store: Store, names: Timeline) -> float | None:
     """When the last drill has ended that found all to be sound."""
-    found = _read_note(store, names, names.drill, DRILL, _OF_DRILL)
+    found = _read_note(store, names.drill, DRILL, _OF_DRILL)
     return found['time'] if found else None
 
 
-def _read_note(store: Store, names: Timeline, key: str, kind: bytes,
+def _read_note(store: Store, key: str, kind: bytes,
                fields: dict[str, type | tuple[type, ...]]
                ) -> dict[str, Any] | None:
     """None: there is none.  It may be old, and nothing is lost if it is
     damaged."""
-    try:
-        return bodies.read_document(content.whole(content.opened(
-            store, names.database, key, store.get(key), (kind,))[1]), fields)
-    except (Missing, TooLarge, Damaged):
-        return None
+    with contextlib.suppress(Damaged):
+        _, pieces = content.get(store, key, (kind,))
+        return bodies.read_document(b''.join(pieces), fields)
+    return None
 
 
 class History:
@@ -335,7 +327,7 @@ class History:
              ) -> tuple[Head, Iterator[bytes]]:
         """The base of a pack."""
         key = self.names_of(sequence).base(sequence)
-        head, pieces = content.get(self.store, self.database, key, (BASE,))
+        head, pieces = content.get(self.store, key, (BASE,))
         refuse_another_base(head, pack, key)
         return head, pieces
 
@@ -344,18 +336,18 @@ class History:
     def blob_list(self, sequence: int, segment: Head) -> list[ListedBlob]:
         """The blobs that a segment names."""
         key = self.names_of(sequence).blob_list(sequence, segment.blobs)
-        head, pieces = content.get(self.store, self.database, key, (LIST,))
+        head, pieces = content.get(self.store, key, (LIST,))
         try:
             if head.plain != segment.blobs:
                 raise Damaged('it is another list than its segment says')
-            return bodies.read_blob_list(content.whole(pieces))
+            return bodies.read_blob_list(b''.join(pieces))
         except Damaged as error:
             raise Damaged(f'{key}: {error}') from None
 
     def blob(self, blob: ListedBlob) -> Iterator[bytes]:
         """The content of a blob, in pieces."""
         key = self.database.blob(blob.oid, blob.tid, blob.sum)
-        head, pieces = content.get(self.store, self.database, key, (BLOB,))
+        head, pieces = content.get(self.store, key, (BLOB,))
         if (head.plain, head.length) != (blob.sum, blob.size):
             raise Damaged(f'{key}: it is another blob than its list says')
         return pieces

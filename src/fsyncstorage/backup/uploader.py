@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 from ..format.window import Window
 from . import base
-from . import bodies
 from . import content
 from . import head as heads
 from . import points
@@ -227,7 +226,7 @@ class Uploader:
         sequence = self.tip.sequence
         key = self._names.segment(sequence)
 
-        def read(at: int, length: int) -> bytes:
+        def read(length: int, at: int) -> bytes:
             return file.read(length, segment.start + at)
 
         head = Head(
@@ -241,8 +240,7 @@ class Uploader:
             self._note_missing(file, listed)
             if listed:
                 head = head._replace(blobs=blobs.put(sequence, listed))
-        self._is_put(content.put(
-            self._store, self._database, key, head, read), key)
+        self._is_put(content.put(self._store, key, head, read), key)
 
     def _is_put(self, head: Head, key: str) -> None:
         self._last, self.tip = head, self.tip.behind(head, key)
@@ -272,8 +270,8 @@ class Uploader:
         tip = self.tip
         key = self._names.segment(tip.sequence)
         head = Head(
-            PACK, heads.ELSEWHERE, 0, found.end, content.sum_of(
-                lambda at, length: file.read(length, at), found.end),
+            PACK, heads.ELSEWHERE, 0, found.end,
+            content.sum_of(file.read, found.end),
             tip.generation + 1, tip.tid, tip.oid, before=tip.sum,
             time=found.time, instance=file.instance)
         self._store.create(key, head.pack())
@@ -310,11 +308,10 @@ class Uploader:
             self._go_on(self._agree)
         self._refuse_a_later_one()
         self.drilled = timeline.read_drill(self._store, self._names)
-        body = bodies.document({
-            'sequence': self.tip.sequence, 'position': self.tip.position,
-            'time': time.time()})
-        self._store.overwrite(
-            self._names.heartbeat, timeline.note(HEARTBEAT, body))
+        timeline.put_note(
+            self._store, self._names.heartbeat, HEARTBEAT,
+            sequence=self.tip.sequence, position=self.tip.position,
+            time=time.time())
 
     def _refuse_a_later_one(self) -> None:
         found = timeline.read_heartbeat(self._store, self._names)
@@ -326,5 +323,4 @@ class Uploader:
 
 
 def _has(file: File, head: Head) -> bool:
-    return content.is_in(
-        head, lambda at, length: file.read(length, at), file.end)
+    return content.is_in(head, file.read, file.end)

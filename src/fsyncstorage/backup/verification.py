@@ -24,6 +24,7 @@ from .head import END
 from .head import PACK
 from .head import Damaged
 from .head import Head
+from .layout import part_of
 from .store import Entry
 from .timeline import Chain
 from .timeline import History
@@ -159,9 +160,9 @@ class _Verification:
 
     def _verified(self, key: str, size: int, kinds: tuple[bytes, ...]) -> Head:
         """The head of an object, when all behind it is verified."""
-        store, database = self._history.store, self._history.database
+        store = self._history.store
         if self._is_deep:
-            head, pieces = content.get(store, database, key, kinds)
+            head, pieces = content.get(store, key, kinds)
             for _ in pieces:
                 pass
             return head
@@ -178,11 +179,10 @@ class _Verification:
         return head
 
     def _verify_parts(self, key: str, head: Head) -> None:
-        history = self._history
         for part in bodies.read_manifest(
-                content.got(history.store, key)[heads.SIZE:], head.length,
-                content.PART):
-            name = history.database.part(key, part.sum)
+                content.got(self._history.store, key)[heads.SIZE:],
+                head.length, content.PART):
+            name = part_of(key, part.sum)
             if (found := self._size_of(name)) != part.length:
                 raise Damaged(f'its part {name} has {found:,} bytes in the'
                               f' place of {part.length:,}')
