@@ -17,8 +17,6 @@ from .ahead import Item
 from .ahead import Result
 from .ahead import read_ahead
 from .bodies import ListedBlob
-from .head import BLOB
-from .head import LIST
 from .head import Head
 from .layout import Timeline
 from .prefix import File
@@ -84,7 +82,7 @@ class Blobs:
         with contextlib.suppress(Exists):
             content.put(
                 self._store, self._names.blob_list(sequence, sum),
-                Head(LIST, heads.WHOLE, 0, len(body), sum),
+                Head(heads.LIST, heads.WHOLE, 0, len(body), sum),
                 content.of_bytes(body))
         for _ in _each(blobs, self._put):
             pass
@@ -98,8 +96,8 @@ class Blobs:
             content.put(
                 self._store,
                 self._database.blob(blob.oid, blob.tid, blob.sum),
-                Head(BLOB, heads.WHOLE, 0, blob.size, blob.sum, tid=blob.tid,
-                     oid=blob.oid), read)
+                Head(heads.BLOB, heads.WHOLE, 0, blob.size, blob.sum,
+                     tid=blob.tid, oid=blob.oid), read)
 
 
 def _each(items: Iterable[Item], act: Callable[[Item], Result]

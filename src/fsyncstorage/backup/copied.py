@@ -29,11 +29,10 @@ from ..pack.plan import Job
 from ..pack.plan import NothingToDo
 from ..pack.progress import PackWatch
 from . import content
+from . import head as heads
 from . import points
 from .ahead import read_ahead
 from .bodies import ListedBlob
-from .head import END
-from .head import PACK
 from .head import Damaged
 from .head import Head
 from .timeline import IN_LOG
@@ -79,10 +78,10 @@ class Copy:
         history = self._history
         head, pieces = content.opened(history.store, key, data, IN_LOG)
         self.chain.add(head, sequence, key)
-        if head.kind == END:
+        if head.kind == heads.END:
             self.has_ended = True
             return
-        if head.kind == PACK:
+        if head.kind == heads.PACK:
             self._refuse_what_is_lost(head, sequence == self._base_at)
             if sequence != self._base_at:
                 self._pack_again(sequence, head, key)

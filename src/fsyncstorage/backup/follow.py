@@ -24,7 +24,6 @@ from . import head as heads
 from .ahead import read_ahead
 from .copied import Copy
 from .copied import NotRestored
-from .head import SEGMENT
 from .head import Damaged
 from .restore import fill
 from .restore import restore
@@ -160,7 +159,7 @@ def _refuse_other_bytes(history: History, file: datafile.DataFile,
         return
     key = history.names_of(tip.sequence).segment(tip.sequence)
     with contextlib.suppress(Damaged):
-        _, pieces = content.get(history.store, key, (SEGMENT,))
+        _, pieces = content.get(history.store, key, (heads.SEGMENT,))
         if b''.join(pieces).startswith(
                 content.of_file(file.fileno())(length, tip.position)):
             return

@@ -29,15 +29,6 @@ from . import bodies
 from . import content
 from . import head as heads
 from .bodies import ListedBlob
-from .head import BASE
-from .head import BEGIN
-from .head import BLOB
-from .head import DRILL
-from .head import END
-from .head import HEARTBEAT
-from .head import LIST
-from .head import PACK
-from .head import SEGMENT
 from .head import Damaged
 from .head import Head
 from .layout import Database
@@ -49,7 +40,7 @@ from .store import Store
 from .store import is_there
 
 #: Kinds of what is in a log.
-IN_LOG = SEGMENT, PACK, END
+IN_LOG = heads.SEGMENT, heads.PACK, heads.END
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     'sequence': int, 'parent': int, 'created': (int, float), 'why': str}
@@ -83,11 +74,11 @@ class Tip(NamedTuple):
         """The tip behind this head, which must be the next one."""
         if head.before != self.sum:
             raise Damaged(f'{key}: it does not continue the object before it')
-        if head.kind == END:
+        if head.kind == heads.END:
             return self._replace(sequence=self.sequence + 1, sum=head.sum)
         goes_on = (
             (head.generation, head.tid) == (self.generation + 1, self.tid)
-            if head.kind == PACK else head.generation == self.generation
+            if head.kind == heads.PACK else head.generation == self.generation
             and head.start == self.position and head.tid > self.tid)
         if not goes_on or head.oid < self.oid:
             raise Damaged(f'{key}: it does not begin where the object before'
@@ -123,7 +114,7 @@ def begin(store: Store, database: Database, number: int, why: str,
         'created': time.time(), 'why': why, 'parent': parent,
         'sequence': sequence})
     store.create(database.timeline(number).begin,
-                 head_of(BEGIN, body).pack() + body)
+                 head_of(heads.BEGIN, body).pack() + body)
 
 
 def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
@@ -134,7 +125,7 @@ def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
 
 def read_begin(store: Store, database: Database, number: int) -> Begin:
     names = database.timeline(number)
-    _, pieces = content.get(store, names.begin, (BEGIN,))
+    _, pieces = content.get(store, names.begin, (heads.BEGIN,))
     try:
         found = Begin(names, **bodies.read_document(
             b''.join(pieces), _FIELDS))
@@ -163,12 +154,12 @@ def put_note(store: Store, key: str, kind: bytes, **values: float) -> None:
 
 def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
     """What the heartbeat says; None: there is none."""
-    return _read_note(store, names.heartbeat, HEARTBEAT, _OF_HEARTBEAT)
+    return _read_note(store, names.heartbeat, heads.HEARTBEAT, _OF_HEARTBEAT)
 
 
 def read_drill(store: Store, names: Timeline) -> float | None:
     """When the last drill has ended that found all to be sound."""
-    found = _read_note(store, names.drill, DRILL, _OF_DRILL)
+    found = _read_note(store, names.drill, heads.DRILL, _OF_DRILL)
     return found['time'] if found else None
 
 
@@ -253,13 +244,13 @@ class History:
         body = bodies.document({})
         while True:
             tip, last = self.reached()
-            if last is not None and last.kind == END:
+            if last is not None and last.kind == heads.END:
                 return
             # Exists: it was not the last one.
             with contextlib.suppress(Exists):
                 self.store.create(
                     self.names.segment(tip.sequence),
-                    head_of(END, body, tip.sum).pack() + body)
+                    head_of(heads.END, body, tip.sum).pack() + body)
 
     # Generations
 
@@ -282,7 +273,7 @@ class History:
         for base in self.bases():
             if base >= there:
                 return base
-        return there if self.head(there).kind == END else 0
+        return there if self.head(there).kind == heads.END else 0
 
     def first_there(self) -> int:
         """The number of the first object of the log that is there."""
@@ -309,7 +300,7 @@ class History:
         first, last = self.first(), self.last()
         if last is None:
             return []
-        before = last[0] + (self.head(last[0]).kind != END)
+        before = last[0] + (self.head(last[0]).kind != heads.END)
         generations = (self.head(each).generation
                        for each in (first, before - 1))
         return [self.pack(each, range(first, before)) for each in range(
@@ -327,7 +318,7 @@ class History:
              ) -> tuple[Head, Iterator[bytes]]:
         """The base of a pack."""
         key = self.names_of(sequence).base(sequence)
-        head, pieces = content.get(self.store, key, (BASE,))
+        head, pieces = content.get(self.store, key, (heads.BASE,))
         refuse_another_base(head, pack, key)
         return head, pieces
 
@@ -336,7 +327,7 @@ class History:
     def blob_list(self, sequence: int, segment: Head) -> list[ListedBlob]:
         """The blobs that a segment names."""
         key = self.names_of(sequence).blob_list(sequence, segment.blobs)
-        head, pieces = content.get(self.store, key, (LIST,))
+        head, pieces = content.get(self.store, key, (heads.LIST,))
         try:
             if head.plain != segment.blobs:
                 raise Damaged('it is another list than its segment says')
@@ -347,7 +338,7 @@ class History:
     def blob(self, blob: ListedBlob) -> Iterator[bytes]:
         """The content of a blob, in pieces."""
         key = self.database.blob(blob.oid, blob.tid, blob.sum)
-        head, pieces = content.get(self.store, key, (BLOB,))
+        head, pieces = content.get(self.store, key, (heads.BLOB,))
         if (head.plain, head.length) != (blob.sum, blob.size):
             raise Damaged(f'{key}: it is another blob than its list says')
         return pieces
@@ -385,7 +376,7 @@ class Chain:
         self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:
-        if sequence == self._first and head.kind == PACK:
+        if sequence == self._first and head.kind == heads.PACK:
             self.tip = tip_behind(head, sequence)
             return
         if self._has_ended:
@@ -393,7 +384,7 @@ class Chain:
         if sequence != self.tip.sequence:
             raise Gap(f'{key} is not the next object')
         self.tip = self.tip.behind(head, key)
-        self._has_ended = head.kind == END
+        self._has_ended = head.kind == heads.END
 
     def go_on_behind(self, head: Head, sequence: int) -> None:
         """After damage: take this one as it is."""

@@ -24,10 +24,6 @@ from . import timeline
 from .ahead import read_ahead
 from .blobs import Blobs
 from .bodies import ListedBlob
-from .head import END
-from .head import HEARTBEAT
-from .head import PACK
-from .head import SEGMENT
 from .head import Damaged
 from .head import Head
 from .layout import Database
@@ -127,7 +123,7 @@ class Uploader:
                     lambda item: history.head(item[0])):
                 # What is equal behind a difference is not the file's own
                 # history; but a pack is all of it.
-                is_equal = ((is_equal or head.kind == PACK)
+                is_equal = ((is_equal or head.kind == heads.PACK)
                             and _has(self._prefix.file, head))
                 if is_equal:
                     fork = sequence + 1
@@ -144,7 +140,7 @@ class Uploader:
         except Damaged as error:
             raise Stopped(f'{error}. To ship anew what is behind that: run'
                           ' --new-timeline') from None
-        if last is not None and last.kind == END:
+        if last is not None and last.kind == heads.END:
             raise Stopped(f'{self._names.log} has ended: another site has'
                           ' taken over')
         self.tip, self._last = tip, last
@@ -230,7 +226,7 @@ class Uploader:
             return file.read(length, segment.start + at)
 
         head = Head(
-            SEGMENT, heads.WHOLE, segment.start, segment.end,
+            heads.SEGMENT, heads.WHOLE, segment.start, segment.end,
             content.sum_of(read, segment.end - segment.start),
             self.tip.generation, segment.tid, segment.oid,
             before=self.tip.sum, instance=file.instance)
@@ -270,7 +266,7 @@ class Uploader:
         tip = self.tip
         key = self._names.segment(tip.sequence)
         head = Head(
-            PACK, heads.ELSEWHERE, 0, found.end,
+            heads.PACK, heads.ELSEWHERE, 0, found.end,
             content.sum_of(file.read, found.end),
             tip.generation + 1, tip.tid, tip.oid, before=tip.sum,
             time=found.time, instance=file.instance)
@@ -309,7 +305,7 @@ class Uploader:
         self._refuse_a_later_one()
         self.drilled = timeline.read_drill(self._store, self._names)
         timeline.put_note(
-            self._store, self._names.heartbeat, HEARTBEAT,
+            self._store, self._names.heartbeat, heads.HEARTBEAT,
             sequence=self.tip.sequence, position=self.tip.position,
             time=time.time())
 

@@ -19,9 +19,6 @@ from . import head as heads
 from . import timeline
 from .ahead import read_ahead
 from .bodies import ListedBlob
-from .head import BASE
-from .head import END
-from .head import PACK
 from .head import Damaged
 from .head import Head
 from .layout import part_of
@@ -97,10 +94,10 @@ class _Verification:
             except Damaged as error:
                 self._note(error)
                 chain.go_on_behind(head, sequence)
-            if head.kind == END:
+            if head.kind == heads.END:
                 self.found.has_ended = True
                 continue
-            if head.kind == PACK:
+            if head.kind == heads.PACK:
                 self.found.packs += 1
                 if sequence in bases:
                     self._verify_base(sequence, head, bases[sequence])
@@ -125,7 +122,7 @@ class _Verification:
 
     def _verify_base(self, sequence: int, pack: Head, entry: Entry) -> None:
         try:
-            base = self._verified(entry.key, entry.size, (BASE,))
+            base = self._verified(entry.key, entry.size, (heads.BASE,))
             timeline.refuse_another_base(base, pack, entry.key)
         except Damaged as error:
             self._note(error)
