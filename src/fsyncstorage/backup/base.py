@@ -41,8 +41,13 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
         yield segment
     head = Head(heads.BASE, heads.WHOLE, 0, pack.end, pack.plain,
                 pack.generation, pack.tid, pack.oid, before=pack.sum)
-    blobs.look_for(found | perhaps)
-    if listed := blobs.summed(found, perhaps - found):
-        head = head._replace(blobs=blobs.put(sequence, listed))
+    yield from blobs.look_for(found | perhaps)
+    listed = []
+    for blob in blobs.summed(found, perhaps - found):
+        listed.append(blob)
+        yield blob
+    if listed:
+        head = head._replace(blobs=blobs.put_list(sequence, listed))
+        yield from blobs.put(listed)
     yield from content.put_in_steps(
         history.store, names.base(sequence), head, file.read)

@@ -43,6 +43,9 @@ from .timeline import History
 
 logger = logging.getLogger(__name__)
 
+#: Seconds for a base, from one round to the next.
+SLICE = 0.1
+
 
 class Stopped(Exception):
     """This uploader must not go on; the message says what to do."""
@@ -232,10 +235,12 @@ class Uploader:
             before=self.tip.sum, instance=file.instance)
         if segment.blobs or segment.perhaps:
             blobs = Blobs(self._store, self._names, file)
-            listed = blobs.summed(segment.blobs, segment.perhaps)
+            listed = [*blobs.summed(segment.blobs, segment.perhaps)]
             self._note_missing(file, listed)
             if listed:
-                head = head._replace(blobs=blobs.put(sequence, listed))
+                head = head._replace(blobs=blobs.put_list(sequence, listed))
+                for _ in blobs.put(listed):
+                    pass
         self._is_put(content.put(self._store, key, head, read), key)
 
     def _is_put(self, head: Head, key: str) -> None:
@@ -279,13 +284,17 @@ class Uploader:
                 points.named(found.time), points.named(tip.tid))
 
     def put_more_of_base(self) -> bool:
-        """A step of the base of this generation; was there anything?"""
+        """Some steps of the base of this generation; is there more?"""
         try:
             if self._base_of != self.tip.generation:
                 self._base = base.put(
                     self._history, self._prefix.file, self.tip)
                 self._base_of = self.tip.generation
-            return next(self._base, None) is not None
+            end = time.monotonic() + SLICE
+            for _ in self._base:
+                if time.monotonic() >= end:
+                    return True
+            return False
         except Exists:  # another uploader has put it
             return True
         except BaseException:
