@@ -282,6 +282,8 @@ class Generations(Packed):
         self.patch(content, PART=1000)
         for number in range(20):
             self.change(number, bytes(200))
+        for number in range(40, 44):
+            self.change_blob(number)
         self.change(0)
         uploader = self.uploader()
         uploader.ship()
@@ -293,7 +295,7 @@ class Generations(Packed):
             self.change(30, b'%d' % steps)
             uploader.ship()
             self.check_newest()
-        self.assertGreater(steps, 5)
+        self.assertGreater(steps, 20)
         self.assertEqual(self.verified().bases, 1)
         self.check_newest()
 

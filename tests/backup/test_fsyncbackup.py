@@ -379,34 +379,31 @@ class Running(Command):
         return until(lambda: os.path.exists(self.segment(number)),
                      'a segment that is shipped')
 
-    def test_what_is_committed_is_shipped(self):
-        with self.runs() as thread:
-            self.shipped(0)
-            commit(self.storage, {2: b'data'})
-            self.shipped(1)
-        thread.result()
-
     def test_a_store_that_is_away(self):
-        """It is said once; then all is shipped."""
-        create, is_away = self.store.create, threading.Event()
-        failed = []
+        """It is said once, with up to when all is shipped, and how much is
+        not; then all is shipped."""
+        def said(name):
+            return backups.read(self.path()).get(name)
 
         def fail(key, data):
-            if is_away.is_set():
-                failed.append(key)
-                raise StoreError('away')
-            create(key, data)
+            failed.append(key)
+            raise StoreError('away')
 
-        self.store.create = fail
+        failed = []
         with self.assertLogs('fsyncstorage', 'INFO') as logs, \
                 self.runs() as thread:
             self.shipped(0)
-            is_away.set()
+            until(lambda: said('shipped'), 'a round')
+            self.store.create = fail
             commit(self.storage, {2: b'data'})
-            until(lambda: len(failed) > 2, 'tries')
+            until(lambda: said('behind'), 'a round that fails')
+            shipped, count = said('shipped'), len(failed)
+            until(lambda: len(failed) > count + 2, 'more of them')
+            self.assertEqual(said('shipped'), shipped)
             commit(self.storage, {3: b'data'})
-            is_away.clear()
-            self.shipped(1)
+            del self.store.create
+            until(lambda: said('behind') == 0, 'a round that ships')
+            until(lambda: said('shipped') > shipped, 'what it says')
             until(lambda: 'works again' in str(logs.output), 'a line')
         thread.result()
         self.assertEqual(str(logs.output).count('away'), 1)
@@ -459,30 +456,6 @@ class Running(Command):
             time=time.time, monotonic=lambda: clock[0]))
         running.run(uploader, Stop())
         self.assertEqual(pauses, [0.006, 0, 0.01])
-
-    def test_what_it_says_while_the_store_is_away(self):
-        """Up to when all is shipped, and how much is not."""
-        def said(name):
-            return backups.read(self.path()).get(name)
-
-        def fail(key, data):
-            failed.append(key)
-            raise StoreError('away')
-
-        failed = []
-        with self.runs() as thread:
-            self.shipped(0)
-            until(lambda: said('shipped'), 'a round')
-            self.store.create = fail
-            commit(self.storage, {2: b'data'})
-            until(lambda: said('behind'), 'a round that fails')
-            shipped, count = said('shipped'), len(failed)
-            until(lambda: len(failed) > count + 2, 'more of them')
-            self.assertEqual(said('shipped'), shipped)
-            del self.store.create
-            until(lambda: said('behind') == 0, 'a round that ships')
-            until(lambda: said('shipped') > shipped, 'what it says')
-        thread.result()
 
     def test_a_server_that_comes_later(self):
         self.handout.close()
