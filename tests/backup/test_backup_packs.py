@@ -265,6 +265,20 @@ class Generations(Packed):
         self.check_points()
         self.check_newest()
 
+    def test_something_else_in_the_place_of_the_old_file(self):
+        self.write()
+        self.uploader().ship()
+        self.pack()
+        self.change(7)
+        for content in b'', b'FS21' + bytes(100), b'FS21' + b'\xff' * 30:
+            os.remove(self.path('Data.fs.old'))
+            with open(self.path('Data.fs.old'), 'xb') as file:
+                file.write(content)
+            objects = dict(self.store.objects)
+            self.uploader().ship()
+            self.check_newest()
+            self.store.objects = objects
+
     def test_stock_opens_it(self):
         self.write()
         uploader = self.uploader()
