@@ -226,16 +226,21 @@ class Generations(Packed):
         self.check_points()
 
     def test_two_packs_while_no_writer_is_there(self):
-        """Of what was shipped, and of what was committed then."""
-        self.write()
-        self.uploader().ship()
-        for _ in range(2):
-            self.pack()
-            self.change(7, b'in no other file')
-            self.change(7)
-        self.uploader().ship()
-        self.check_points()
-        self.check_newest()
+        """Of what was shipped, and of what was committed then; also where the
+        server was started again."""
+        for is_same in True, False:
+            self.write()
+            self.uploader().ship()
+            for _ in range(2):
+                self.pack()
+                self.change(7, b'in no other file')
+                self.change(7)
+            if not is_same:
+                self.storage.close()
+                self.storage = self.handed_out()
+            self.uploader().ship()
+            self.check_points()
+            self.check_newest()
 
     def test_a_pack_that_leaves_all_that_was_shipped_as_it_was(self):
         """It changes only what was committed since, which the old file has."""

@@ -183,8 +183,7 @@ class Uploader:
             self._ship_from(kept)
         if self._has_last(file):
             return
-        if kept is not None and self._is_between(kept) and self._packed(
-                file, is_surely):
+        if kept is not None and self._is_between(kept):
             self._begin_generation(kept, False)
             self._ship_from(kept)
         self._begin_generation(file, is_surely)
