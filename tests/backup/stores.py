@@ -20,6 +20,7 @@ from fsyncstorage.backup.store import LARGEST
 from fsyncstorage.backup.store import Entry
 from fsyncstorage.backup.store import Exists
 from fsyncstorage.backup.store import Missing
+from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.store import TooLarge
 from perf.ports import free_port
 
@@ -90,6 +91,23 @@ class Simple:
 
     def delete(self, key):
         self.objects.pop(key, None)
+
+    @contextlib.contextmanager
+    def failing(self, number):
+        """The call of this number fails; yield the keys of those that have.
+        """
+        calls, failed = iter(range(number, -1, -1)), []
+
+        def fail(method, key):
+            if not next(calls, 1):
+                failed.append(key)
+                raise StoreError('away')
+
+        self.before = fail
+        try:
+            yield failed
+        finally:
+            self.before = lambda method, key: None
 
 
 def in_directory(case):
@@ -174,7 +192,7 @@ def _listens(port):
 
 def end_of_chain(store, history):
     """The tip of all that the log of a history has, read in its order."""
-    chain = timeline.Chain(history)
+    chain = timeline.Chain()
     for sequence, entry in history.entries():
         chain.add(
             heads.unpack(store.front(entry.key, heads.SIZE), timeline.IN_LOG),

@@ -2,6 +2,8 @@
 at every moment, whatever dies meanwhile.
 """
 
+import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -19,6 +21,7 @@ from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import restore
 from fsyncstorage.backup import segment
+from fsyncstorage.backup import uploader as uploaders
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.restore import NotRestored
 from fsyncstorage.backup.store import StoreError
@@ -41,6 +44,7 @@ class Packed(Shipped):
 
     def setUp(self):
         super().setUp()
+        self.patch(uploaders, SLICE=0)
         #: Each Data.fs that was packed, when it was, and the one that is.
         self.files = []
         self._restored = 0
@@ -204,6 +208,82 @@ class Generations(Packed):
         self.storage.tpc_vote(undoing)
         self.storage.tpc_finish(undoing)
 
+    def test_two_packs_in_one_period(self):
+        """The writer has the first file open, and the second one is kept."""
+        uploader = self.uploader()
+        for _ in range(2):
+            self.write()
+            uploader.ship()
+            for number in range(2):
+                self.change(7, b'in no other file')
+                self.change(7, b'%d' % number)
+                self.pack()
+            self.change(8)
+            uploader.ship()
+            self.check_newest()
+        self.check_points()
+        self.put_base(uploader)
+        self.check_points()
+
+    def test_two_packs_while_no_writer_is_there(self):
+        """Of what was shipped, and of what was committed then; also where the
+        server was started again."""
+        for is_same in True, False:
+            self.write()
+            self.uploader().ship()
+            for _ in range(2):
+                self.pack()
+                self.change(7, b'in no other file')
+                self.change(7)
+            if not is_same:
+                self.storage.close()
+                self.storage = self.handed_out()
+            self.uploader().ship()
+            self.check_points()
+            self.check_newest()
+
+    def test_a_pack_that_leaves_all_that_was_shipped_as_it_was(self):
+        """It changes only what was committed since, which the old file has."""
+        self.write()
+        self.pack()
+        self.uploader().ship()
+        self.files.clear()
+        self.change(7, b'in no other file')
+        self.change(7)
+        self.pack()
+        self.uploader().ship()
+        self.check_points()
+
+    def test_a_pack_that_drops_the_last_transaction(self):
+        """Its only object is garbage."""
+        root = DB(self.storage).open().root()
+        root[1] = gone = PersistentMapping()
+        transaction.commit()
+        self.uploader().ship()
+        del root[1]
+        transaction.commit()
+        gone[0] = 'nothing refers to it'
+        transaction.commit()
+        self.pack(gc=True)
+        uploader = self.uploader()
+        uploader.ship()
+        self.check_points()
+        self.check_newest()
+
+    def test_something_else_in_the_place_of_the_old_file(self):
+        self.write()
+        self.uploader().ship()
+        self.pack()
+        self.change(7)
+        for content in b'', b'FS21' + bytes(100), b'FS21' + b'\xff' * 30:
+            os.remove(self.path('Data.fs.old'))
+            with open(self.path('Data.fs.old'), 'xb') as file:
+                file.write(content)
+            objects = dict(self.store.objects)
+            self.uploader().ship()
+            self.check_newest()
+            self.store.objects = objects
+
     def test_stock_opens_it(self):
         self.write()
         uploader = self.uploader()
@@ -221,6 +301,8 @@ class Generations(Packed):
         self.patch(content, PART=1000)
         for number in range(20):
             self.change(number, bytes(200))
+        for number in range(40, 44):
+            self.change_blob(number)
         self.change(0)
         uploader = self.uploader()
         uploader.ship()
@@ -232,7 +314,7 @@ class Generations(Packed):
             self.change(30, b'%d' % steps)
             uploader.ship()
             self.check_newest()
-        self.assertGreater(steps, 5)
+        self.assertGreater(steps, 20)
         self.assertEqual(self.verified().bases, 1)
         self.check_newest()
 
@@ -258,34 +340,22 @@ class Generations(Packed):
         self.write()
         self.pack()
         self.change(9)
-        number = 0
-        while True:
+        for number in itertools.count():
             self.store.objects = dict(shipped)
             uploader = None
-            calls = iter(range(number, -1, -1))
-
-            def fail(method, key):
-                if not next(calls, 1):
-                    raise StoreError('away')
-
-            self.store.before = fail
-            has_died = False
-            try:
+            with self.store.failing(number) as failed, \
+                    contextlib.suppress(StoreError):
                 uploader = self.uploader()
                 uploader.ship()
                 self.put_base(uploader)
-            except StoreError:
-                has_died = True
-            self.store.before = lambda method, key: None
             if number % 2 or uploader is None:
                 uploader = self.uploader()
             uploader.ship()
             self.check_newest()
             self.put_base(uploader)
             self.assertEqual(self.verified().bases, 1)
-            if not has_died:
+            if not failed:
                 break
-            number += 1
         self.check_points()
         self.assertGreater(number, 15)
 
@@ -362,7 +432,7 @@ class WhatIsNoPack(Packed):
         uploader = self.uploader('Copy.fs', new_timeline='a test')
         uploader.ship()
         begin = self.history(2).begins[-1]
-        self.assertEqual(begin.tip.generation, 1)
+        self.assertEqual(begin.sequence, 2)
         self.assertEqual(self.restored(number=2)[0],
                          self.content_of_file('Copy.fs'))
         self.verified(2)
@@ -372,9 +442,8 @@ class WhatIsLost(Packed):
     """The old file is gone before all of it was shipped."""
 
     def test_what_was_packed_before_it_was_shipped(self):
-        uploader = self.uploader()
         first = self.change(1)
-        uploader.ship()
+        self.uploader().ship()
         lost = self.change(1, b'never shipped')
         self.change(2)
         last = self.change(1, b'kept by the packs')
@@ -383,6 +452,7 @@ class WhatIsLost(Packed):
         self.pack()
         later = self.change(4)
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            uploader = self.uploader()
             uploader.ship()
         self.assertIn(first.hex(), logs.output[0])
         with self.assertRaisesRegex(heads.Damaged, 'base'):

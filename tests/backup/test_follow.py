@@ -1,6 +1,7 @@
 """A copy on another machine follows: at every moment it has what was shipped,
 it outlives a pack, and it ends with its timeline."""
 
+import itertools
 import os
 import time
 from unittest import mock
@@ -14,7 +15,6 @@ from fsyncstorage.backup import follow
 from fsyncstorage.backup.copied import NotRestored
 from fsyncstorage.backup.follow import follow as run_follower
 from fsyncstorage.backup.head import Damaged
-from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
 from fsyncstorage.pack import packedblobs
 
@@ -223,31 +223,23 @@ class Trouble(Following):
     def test_a_store_that_fails_at_any_call(self):
         self.patch(follow, RETREAT=0)
         self.patch(content, PART=1000)
-        number = 0
-        while True:
+        times = 0
+        for number in itertools.count():
             self.change()
             if number in (5, 20):
                 self.pack()
             history = History(self.store, DATABASE, 1)
-            calls = iter(range(number, -1, -1))
-            failed = []
-
-            def fail(method, key):
-                if not next(calls, 1):
-                    failed.append(key)
-                    raise StoreError('away')
-
-            self.store.before = fail
-            with mock.patch.object(follow.logger, 'warning') as said:
+            with self.store.failing(number) as failed, \
+                    mock.patch.object(follow.logger, 'warning') as said:
                 run_follower(history, self.path('Copy.fs'), self.path(
                     'Copy.fs.blobs'), Stop(*[lambda: None] * 2))
-            self.store.before = lambda method, key: None
-            self.assertEqual(said.call_count, len(failed))
+            # (Some heads are read ahead of their need.)
+            self.assertLessEqual(said.call_count, len(failed))
+            times += said.call_count
             self.check()
             if not failed:
                 break
-            number += 1
-        self.assertGreater(number, 8)
+        self.assertGreater(times, 8)
 
     def test_killed_while_it_writes(self):
         """The begin of a segment is there; the next start completes it."""

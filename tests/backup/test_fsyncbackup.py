@@ -245,14 +245,13 @@ class Whole(Command):
 
     def test_status_of_points_that_are_lost(self):
         storage = self.handed_out('Other.fs', pack_keep_old=False)
-        uploader = self.uploader('Other.fs')
         tid = commit(storage, {1: b'data'})
-        uploader.ship()
+        self.uploader('Other.fs').ship()
         for data in b'again', b'and again':
             tid = commit(storage, {1: data}, {1: tid})
         storage.pack(time.time(), None, gc=False)
         with self.assertLogs('fsyncstorage', 'WARNING'):
-            uploader.ship()
+            uploader = self.uploader('Other.fs')
         uploader.beat()
         status, out, _ = self.run_it('status')
         self.assertEqual(status, DAMAGED)
@@ -326,7 +325,8 @@ class Damage(Command):
         status, out, _ = self.run_it('verify')
         self.assertEqual(status, DAMAGED)
         self.assertIn('missing', out)
-        for command in (('list',), ('restore',), ('run', '--once')):
+        self.assertIn('3 objects', self.succeed('list'))
+        for command in ('restore',), ('run', '--once'):
             said = self.fail_with(DAMAGED, *command)
             self.assertIn('missing', said)
         self.assertIn('--new-timeline', said)
@@ -379,41 +379,9 @@ class Running(Command):
         return until(lambda: os.path.exists(self.segment(number)),
                      'a segment that is shipped')
 
-    def test_what_is_committed_is_shipped(self):
-        with self.runs() as thread:
-            self.shipped(0)
-            commit(self.storage, {2: b'data'})
-            self.shipped(1)
-        thread.result()
-
     def test_a_store_that_is_away(self):
-        """It is said once; then all is shipped."""
-        create, is_away = self.store.create, threading.Event()
-        failed = []
-
-        def fail(key, data):
-            if is_away.is_set():
-                failed.append(key)
-                raise StoreError('away')
-            create(key, data)
-
-        self.store.create = fail
-        with self.assertLogs('fsyncstorage', 'INFO') as logs, \
-                self.runs() as thread:
-            self.shipped(0)
-            is_away.set()
-            commit(self.storage, {2: b'data'})
-            until(lambda: len(failed) > 2, 'tries')
-            commit(self.storage, {3: b'data'})
-            is_away.clear()
-            self.shipped(1)
-            until(lambda: 'works again' in str(logs.output), 'a line')
-        thread.result()
-        self.assertEqual(str(logs.output).count('away'), 1)
-        self.succeed('restore')
-
-    def test_what_it_says_while_the_store_is_away(self):
-        """Up to when all is shipped, and how much is not."""
+        """It is said once, with up to when all is shipped, and how much is
+        not; then all is shipped."""
         def said(name):
             return backups.read(self.path()).get(name)
 
@@ -422,7 +390,8 @@ class Running(Command):
             raise StoreError('away')
 
         failed = []
-        with self.runs() as thread:
+        with self.assertLogs('fsyncstorage', 'INFO') as logs, \
+                self.runs() as thread:
             self.shipped(0)
             until(lambda: said('shipped'), 'a round')
             self.store.create = fail
@@ -431,10 +400,62 @@ class Running(Command):
             shipped, count = said('shipped'), len(failed)
             until(lambda: len(failed) > count + 2, 'more of them')
             self.assertEqual(said('shipped'), shipped)
+            commit(self.storage, {3: b'data'})
             del self.store.create
             until(lambda: said('behind') == 0, 'a round that ships')
             until(lambda: said('shipped') > shipped, 'what it says')
+            until(lambda: 'works again' in str(logs.output), 'a line')
         thread.result()
+        self.assertEqual(str(logs.output).count('away'), 1)
+        self.succeed('restore')
+
+    def test_a_store_that_takes_longer_than_a_period(self):
+        """No commit waits for it; what the backup says of itself is true at
+        each moment; and in the end, all is there."""
+        create, begun = self.store.create, []
+
+        def slowly(key, data):
+            if '/log/' in key:
+                for when in begun[-1:]:  # this put is the first that has it
+                    self.assertLess(backups.read(self.path())['shipped'], when)
+                if len(begun) < 5:
+                    begun.append(time.time())
+                    commit(self.storage, {len(begun) + 1: b'data'})
+            create(key, data)
+
+        self.store.create = slowly
+        with self.runs() as thread:
+            self.shipped(5)
+            until(lambda: backups.read(self.path()).get(
+                'shipped', 0) > begun[-1], 'what it says')
+        thread.result()
+        self.succeed('restore')
+        self.assertEqual(self.content_of_file('Restored.fs'),
+                         self.content_of_file())
+
+    def test_a_round_begins_a_period_after_the_last(self):
+        """However long that took."""
+        clock, pauses = [0.0], []
+        rounds = iter([0.004, 0.5, 0, 0])
+        uploader = self.uploader(start=False)
+
+        class Stop:
+
+            def is_set(self):
+                return len(pauses) == 3
+
+            def wait(self, seconds):
+                pauses.append(round(seconds, 6))
+                clock[0] += seconds
+
+        def ship():
+            clock[0] += next(rounds)
+
+        uploader.ship = ship
+        self.patch(running, time=mock.Mock(
+            time=time.time, monotonic=lambda: clock[0]))
+        running.run(uploader, Stop())
+        self.assertEqual(pauses, [0.006, 0, 0.01])
 
     def test_a_server_that_comes_later(self):
         self.handout.close()

@@ -13,10 +13,12 @@ from unittest import mock
 from ZODB.utils import z64
 
 from fsyncstorage.backup import bodies
+from fsyncstorage.backup import commandline
 from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import points
 from fsyncstorage.backup import restore
+from fsyncstorage.backup import timeline
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.prune import prune
 from fsyncstorage.backup.restore import NotRestored
@@ -28,6 +30,7 @@ from ..often import often
 from ..support import PATIENCE
 from ..support import commit
 from ..support import oid
+from ..support import run_command
 from .shipped import DATABASE
 from .shipped import Shipped
 
@@ -135,7 +138,7 @@ class Pruned(Clock):
         """It has slept since before the pack, and its number is free now."""
         self.pass_time(KEPT)
         late = self.uploader()
-        late.tip = self.history().begins[0].tip
+        late.tip = timeline.START
         self.prune()
         with self.assertRaisesRegex(Stopped, 'lost some'):
             late.beat()
@@ -237,6 +240,40 @@ class Pruned(Clock):
             self.prune()
             self.assertEqual(self.store.objects, pruned)
 
+    def test_a_list_meanwhile(self):
+        """Something goes before each of its requests."""
+        self.history().end()
+        for _ in range(2):
+            self.up = self.uploader(new_timeline='a test')
+            self.pass_time(KEPT)
+            for _ in range(3):
+                self.change(1, None)
+                self.ship(self.up)
+            self.pack()
+            self.ship(self.up)
+        self.patch(commandline, opened=lambda name: self.store)
+        whole, deletions = dict(self.store.objects), self.deletions()
+        for count in range(len(deletions)):
+            self.store.objects, left = dict(whole), deletions[:]
+
+            def remove_one(method='', key=''):
+                if left:
+                    self.store.objects.pop(left.pop(0))
+
+            for _ in range(count):
+                remove_one()
+            self.store.before = remove_one
+            status, out, err = run_command(commandline.main, 'list', 'store')
+            self.store.before = lambda method, key: None
+            self.assertEqual((status, out.count('\n'), err), (0, 3, ''))
+        self.assertGreater(count, 10)
+
+    def deletions(self):
+        """The keys that a prune removes, in its order."""
+        with mock.patch.object(self.store, 'delete') as deleted:
+            self.prune()
+        return [key for (key,), _ in deleted.call_args_list]
+
     def test_others_meanwhile(self):
         """Whatever is removed already, a backup starts, goes on over a pack,
         and says how it stands."""
@@ -249,11 +286,8 @@ class Pruned(Clock):
         self.pass_time(KEPT)
         self.change(4)
         self.ship(self.up)
-        with mock.patch.object(self.store, 'delete') as deleted:
-            self.prune()
-        delete = self.store.delete
-        for number, call in enumerate(deleted.call_args_list):
-            delete(*call.args)
+        for number, key in enumerate(self.deletions()):
+            self.store.delete(key)
             self.assertEqual(self.history().packs()[-1][1].generation,
                              self.up.tip.generation)
             self.change(5)

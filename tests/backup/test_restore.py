@@ -104,11 +104,11 @@ class Newest(Restored):
         self.patch(ahead, MOST_BYTES=2000)
         chance = random.Random(1)
         for number in range(20, 60):
-            size = chance.choice([10, 100, 600, 3000])
+            size = chance.choice([1, 10, 500, 501, 1001, 3000])
             if number % 4:
                 commit(self.storage, {number: chance.randbytes(size)})
             else:
-                self.commit_blob(number, chance.randbytes(size))
+                self.commit_blob(number, chance.randbytes(size - 1))
         self.uploader().ship()
         self.restore()
         self.assertEqual(self.content_of_file('Restored.fs'),
@@ -120,6 +120,19 @@ class Newest(Restored):
         self.addCleanup(storage.close)
         self.assertEqual(self.blobs_of(storage), self.blobs_of(self.storage))
 
+    def test_what_is_shipped_while_it_is_verified(self):
+        uploader = self.uploader()
+
+        def ship(method, key):
+            if (method, key) == ('list', DATABASE.parts):
+                self.store.before = lambda method, key: None
+                self.commit_blob(9, b'new')
+                uploader.ship()
+
+        self.store.before = ship
+        found = self.verify()
+        self.assertEqual((found.blobs, found.problems), (4, []))
+
     def test_a_child_of_a_timeline(self):
         commit(self.storage, {10: b'more'})
         self.uploader(new_timeline='a test').ship()
@@ -129,11 +142,7 @@ class Newest(Restored):
         self.assertEqual(self.verify(True, 2).problems, [])
 
     def test_a_timeline_that_has_ended(self):
-        tip = self.uploader().tip
-        body = bodies.document({})
-        self.store.create(
-            DATABASE.timeline(1).segment(tip.sequence),
-            timeline.head_of(heads.END, body, tip.sum).pack() + body)
+        self.history().end()
         self.restore()
         self.assertEqual(self.content_of_file('Restored.fs'),
                          self.content_of_file())
@@ -249,14 +258,7 @@ class NothingIsOverwritten(Restored):
             self.assertIn(each, log[:-4])
 
     def test_a_store_that_goes_away(self):
-        calls = iter(range(8))
-
-        def fail(method, key):
-            if next(calls, None) is None:
-                raise StoreError('away')
-
-        self.store.before = fail
-        with self.assertRaisesRegex(StoreError, 'away'):
+        with self.store.failing(8), self.assertRaisesRegex(StoreError, 'away'):
             self.restore()
         self.assertEqual(self.is_left(), [])
 
@@ -336,6 +338,10 @@ class Damage(Restored):
         self.assertGreater(len(self.keys('parts/')), 4)
         for key in self.keys('parts/'):
             data = self.store.objects[key]
+            flipped = bytearray(data)
+            flipped[-1] ^= 1
+            self.store.objects[key] = bytes(flipped)
+            self.check(key, is_shallow=False)
             self.store.objects[key] = data[:-1]
             self.check(key)
             del self.store.objects[key]

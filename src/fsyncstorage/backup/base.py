@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 from ..format.window import Window
 from . import content
+from . import head as heads
 from . import timeline
 from .blobs import Blobs
 from .blobs import Name
-from .head import BASE
-from .head import WHOLE
 from .head import Head
 from .prefix import File
 from .segment import next_segment
@@ -40,11 +39,15 @@ def put(history: History, file: File, tip: Tip) -> Iterator[object]:
         perhaps.update(segment.perhaps)
         at = at._replace(position=segment.end, tid=segment.tid)
         yield segment
-    head = Head(BASE, WHOLE, 0, pack.end, pack.plain, pack.generation,
-                pack.tid, pack.oid, before=pack.sum)
-    blobs.look_for(found | perhaps)
-    if listed := blobs.summed(found, perhaps - found):
-        head = head._replace(blobs=blobs.put(sequence, listed))
+    head = Head(heads.BASE, heads.WHOLE, 0, pack.end, pack.plain,
+                pack.generation, pack.tid, pack.oid, before=pack.sum)
+    yield from blobs.look_for(found | perhaps)
+    listed = []
+    for blob in blobs.summed(found, perhaps - found):
+        listed.append(blob)
+        yield blob
+    if listed:
+        head = head._replace(blobs=blobs.put_list(sequence, listed))
+        yield from blobs.put(listed)
     yield from content.put_in_steps(
-        history.store, history.database, names.base(sequence), head,
-        lambda at, length: file.read(length, at))
+        history.store, names.base(sequence), head, file.read)

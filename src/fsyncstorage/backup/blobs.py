@@ -9,6 +9,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 
+from ..format.window import Pread
 from . import bodies
 from . import content
 from . import head as heads
@@ -16,8 +17,6 @@ from .ahead import Item
 from .ahead import Result
 from .ahead import read_ahead
 from .bodies import ListedBlob
-from .head import BLOB
-from .head import LIST
 from .head import Head
 from .layout import Timeline
 from .prefix import File
@@ -42,8 +41,8 @@ class Blobs:
         #: The sums of those that are in the store, if these are known.
         self.shipped: dict[Name, bytes] = {}
 
-    def look_for(self, names: Collection[Name]) -> None:
-        """Which of them are in the store?"""
+    def look_for(self, names: Collection[Name]) -> Iterator[object]:
+        """Which of them are in the store?  Something for each blob there."""
         for entry in self._store.list(self._database.blobs):
             oid, _, rest = entry.key.removeprefix(
                 self._database.blobs + '/').partition('/')
@@ -52,14 +51,16 @@ class Blobs:
                 name = bytes.fromhex(oid), bytes.fromhex(tid)
                 if name in names:
                     self.shipped[name] = bytes.fromhex(sum)
+            yield entry
 
     def summed(self, names: Collection[Name],
-               perhaps: Collection[Name]) -> list[ListedBlob]:
+               perhaps: Collection[Name]) -> Iterator[ListedBlob]:
         """These blobs, with their sums; of those that are blobs perhaps, the
         ones that have a file."""
-        return [*_each(names, self._summed), *(
-            blob for blob in _each(perhaps, self._summed)
-            if blob.size is not None)]
+        yield from _each(names, self._summed)
+        for blob in _each(perhaps, self._summed):
+            if blob.size is not None:
+                yield blob
 
     def _summed(self, name: Name) -> ListedBlob:
         try:
@@ -70,25 +71,25 @@ class Blobs:
             return ListedBlob(*name, None)
 
     @contextlib.contextmanager
-    def _opened(self, name: Name) -> Iterator[tuple[int, content.Read]]:
+    def _opened(self, name: Name) -> Iterator[tuple[int, Pread]]:
         """The size of a blob, and what reads it."""
         with self._file.open_blob(*name) as file:
             yield file.size(), content.of_file(file.fileno())
 
-    def put(self, sequence: int, blobs: list[ListedBlob]) -> bytes:
-        """Put the list for the object of this number, and its blobs; return
-        the sum of the list."""
+    def put_list(self, sequence: int, blobs: list[ListedBlob]) -> bytes:
+        """Put the list for the object of this number; return its sum."""
         body = bodies.blob_list(blobs)
         sum = hashlib.sha256(body).digest()
         with contextlib.suppress(Exists):
             content.put(
-                self._store, self._database,
-                self._names.blob_list(sequence, sum),
-                Head(LIST, heads.WHOLE, 0, len(body), sum),
+                self._store, self._names.blob_list(sequence, sum),
+                Head(heads.LIST, heads.WHOLE, 0, len(body), sum),
                 content.of_bytes(body))
-        for _ in _each(blobs, self._put):
-            pass
         return sum
+
+    def put(self, blobs: list[ListedBlob]) -> Iterator[object]:
+        """Put them; something for each."""
+        return _each(blobs, self._put)
 
     def _put(self, blob: ListedBlob) -> None:
         if blob.size is None or (blob.oid, blob.tid) in self.shipped:
@@ -96,10 +97,10 @@ class Blobs:
         with self._opened((blob.oid, blob.tid)) as (_, read), \
                 contextlib.suppress(Exists):
             content.put(
-                self._store, self._database,
+                self._store,
                 self._database.blob(blob.oid, blob.tid, blob.sum),
-                Head(BLOB, heads.WHOLE, 0, blob.size, blob.sum, tid=blob.tid,
-                     oid=blob.oid), read)
+                Head(heads.BLOB, heads.WHOLE, 0, blob.size, blob.sum,
+                     tid=blob.tid, oid=blob.oid), read)
 
 
 def _each(items: Iterable[Item], act: Callable[[Item], Result]

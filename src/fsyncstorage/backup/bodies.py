@@ -5,7 +5,6 @@ that the first could not have written: a store may be damaged, or hostile.
 """
 
 import json
-import re
 import struct
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -30,7 +29,6 @@ _PART = struct.Struct('>32sQ')
 _BLOB = struct.Struct('>8s8sQ32s')
 _MISSING = (1 << 64) - 1
 _NO_SUM = bytes(32)
-_ID = re.compile('[0-9a-f]{16}')
 
 
 class Part(NamedTuple):
@@ -109,10 +107,3 @@ def read_document(
         if not isinstance(value, types) or isinstance(value, bool):
             raise Damaged(f'its {name} is not what a backup writes')
     return {name: found.get(name) for name in fields}
-
-
-def read_id(text: str) -> bytes:
-    """An oid or a tid in a document."""
-    if not _ID.fullmatch(text):
-        raise Damaged('it names a tid or an oid that is none')
-    return bytes.fromhex(text)

@@ -47,6 +47,7 @@ from .prefix import Unreachable
 from .prune import prune
 from .restore import restore
 from .segment import NotShipped
+from .store import Missing
 from .store import Store
 from .store import StoreError
 from .timeline import History
@@ -104,7 +105,8 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument({'STORE': 'store', 'DATA.FS': 'data',
                               'DIR': 'directory'}[path], metavar=path)
         one.add_argument('--database', metavar='NAME', default='main',
-                         type=_database, help='its name in the store (main)')
+                         type=_checked(checked_database),
+                         help='its name in the store (main)')
         if 'DATA.FS' in paths:
             one.add_argument('--blobs', metavar='DIR',
                              help='the directory of its blobs')
@@ -130,7 +132,8 @@ def parser() -> argparse.ArgumentParser:
             'STORE').add_argument('--deep', action='store_true',
                                   help='read every byte')
     command('restore', 'make a Data.fs and its blobs again', 'STORE',
-            'DATA.FS').add_argument('--to', metavar='POINT', type=_point,
+            'DATA.FS').add_argument('--to', metavar='POINT',
+                                    type=_checked(points.tid_of),
                                     help='as it was then (the newest)')
     command('drill', 'restore the newest into a new place in DIR, check it'
             ' with fsync-check, and remove it', 'STORE', 'DIR')
@@ -140,36 +143,29 @@ def parser() -> argparse.ArgumentParser:
             ' nothing more; then restore it, and run --new-timeline', 'STORE')
     removing = command('prune', 'remove what no point needs that is kept',
                        'STORE')
-    removing.add_argument('--keep', metavar='DAYS', type=_days, required=True,
+    removing.add_argument('--keep', metavar='DAYS', required=True,
+                          type=_checked(_days),
                           help='keep each point of so many days')
     removing.add_argument('--dry-run', action='store_true',
                           help='only say how much that is')
     return made
 
 
-def _database(text: str) -> str:
-    with _as_argument():
-        return checked_database(text)
+def _checked(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """For an argument; what is wrong with it is told in one line."""
+    def converted(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(printable(str(error))) from None
+
+    return converted
 
 
 def _days(text: str) -> float:
-    with _as_argument():
-        if not 0 <= float(text) < 100_000:
-            raise ValueError(f'{text!r} is no number of days')
-        return float(text)
-
-
-def _point(text: str) -> bytes:
-    with _as_argument():
-        return points.tid_of(text)
-
-
-@contextlib.contextmanager
-def _as_argument() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(printable(str(error))) from None
+    if not 0 <= float(text) < 100_000:
+        raise ValueError(f'{text!r} is no number of days')
+    return float(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -224,25 +220,24 @@ def show_list(options: argparse.Namespace, store: Store,
 
 
 def _about(history: History) -> dict[str, Any]:
-    begin = history.begins[-1]
-    # (Of an old one nothing may be left, nor of what it had of its parent.)
-    has_any = next(history.store.list(begin.names.log), None)
-    last = history.last() if has_any else None
+    begin, store, last = history.begins[-1], history.store, None
+    beat = timeline.read_heartbeat(store, begin.names)
     found = {'timeline': begin.names.number, 'why': begin.why,
              'created': begin.created, 'parent': begin.parent or None,
              'objects': 0, 'size': 0, 'tid': None, 'time': None,
-             'put': None, 'heartbeat': None, 'drill': None}
-    if last:
-        sequence, entry = last
-        head = heads.unpack(history.store.front(entry.key, heads.SIZE),
-                            timeline.IN_LOG)
-        found |= {'objects': sequence + 1, 'size': head.end, 'put': entry.time}
-        if head.kind != heads.END:
-            found |= {'tid': head.tid.hex(), 'time': points.time_of(head.tid)}
-    beat = timeline.read_heartbeat(history.store, history.names)
-    if beat:
-        found['heartbeat'] = beat['time']
-    found['drill'] = timeline.read_drill(history.store, history.names)
+             'put': None, 'heartbeat': beat and beat['time'],
+             'drill': timeline.read_drill(store, begin.names)}
+    for last in store.list(begin.names.log):
+        pass
+    if last is not None:
+        with contextlib.suppress(Missing):  # a prune removes it
+            head = heads.unpack(
+                store.front(last.key, heads.SIZE), timeline.IN_LOG)
+            found |= {'objects': begin.names.sequence(last.key) + 1,
+                      'size': head.end, 'put': last.time}
+            if head.kind != heads.END:
+                found |= {'tid': head.tid.hex(),
+                          'time': points.time_of(head.tid)}
     return found
 
 
@@ -363,7 +358,8 @@ def drill(options: argparse.Namespace, store: Store,
         with contextlib.redirect_stdout(said):
             code: int = fsynccheck.main([path, '--blobs', path + '.blobs'])
     if not code:
-        timeline.note_drill(store, history.names, found.tid)
+        timeline.put_note(
+            store, history.names.drill, heads.DRILL, time=time.time())
     _show(options, {**found._asdict(), 'tid': found.tid.hex(),
                     'is_sound': not code}, [
         *said.getvalue().splitlines(),

@@ -9,16 +9,17 @@ A reader believes nothing: it checks each part by its name, and all of it by
 the head.
 """
 
+import functools
 import hashlib
-from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import suppress
 
+from ..format.window import Pread
 from . import bodies
 from . import head as heads
 from .head import Damaged
 from .head import Head
-from .layout import Database
+from .layout import part_of
 from .prefix import read_fully
 from .store import Exists
 from .store import Missing
@@ -29,56 +30,52 @@ from .store import is_there
 #: Several of them are in memory at a time, and each more than once.
 PART = 16 << 20
 
-#: Called with position and length, within the content.
-Read = Callable[[int, int], bytes]
-
 
 class Changed(Exception):
     """What is put is not what its sum was made of."""
 
 
-def of_bytes(data: bytes) -> Read:
-    return lambda at, length: data[at:at + length]
+def of_bytes(data: bytes) -> Pread:
+    return lambda length, at: data[at:at + length]
 
 
-def of_file(number: int) -> Read:
+def of_file(number: int) -> Pread:
     """By the descriptor of the file."""
-    return lambda at, length: read_fully(number, length, at)
+    return functools.partial(read_fully, number)
 
 
-def sum_of(read: Read, length: int) -> bytes:
+def sum_of(read: Pread, length: int) -> bytes:
     """The SHA-256 of content."""
     found = hashlib.sha256()
     for position in range(0, length, PART):
-        found.update(read(position, min(PART, length - position)))
+        found.update(read(min(PART, length - position), position))
     return found.digest()
 
 
-def is_in(head: Head, read: Read, end: int) -> bool:
+def is_in(head: Head, read: Pread, end: int) -> bool:
     """Are the bytes of this segment, or of this pack, in a file that has so
     many?"""
     return head.end <= end and head.plain == sum_of(
-        lambda at, length: read(head.start + at, length), head.length)
+        lambda length, at: read(length, head.start + at), head.length)
 
 
-def put(store: Store, database: Database, key: str, head: Head,
-        read: Read) -> Head:
+def put(store: Store, key: str, head: Head, read: Pread) -> Head:
     """Put content, of which `head` says length and sum; return its head, with
     the form.  Exists: there is an object of that key."""
-    *_, head = put_in_steps(store, database, key, head, read)
+    *_, head = put_in_steps(store, key, head, read)
     return head
 
 
-def put_in_steps(store: Store, database: Database, key: str, head: Head,
-                 read: Read) -> Iterator[Head]:
+def put_in_steps(store: Store, key: str, head: Head, read: Pread
+                 ) -> Iterator[Head]:
     """As `put`; yield the head behind each part, and behind all."""
     if head.length <= PART:
         head = head._replace(form=heads.WHOLE)
-        body = read(0, head.length)
+        body = read(head.length, 0)
         _refuse_changed(hashlib.sha256(body).digest(), head, key)
     else:
         head, parts = head._replace(form=heads.MANIFEST), []
-        for part in _put_parts(store, database, key, head, read):
+        for part in _put_parts(store, key, head, read):
             parts.append(part)
             yield head
         body = bodies.manifest(parts)
@@ -86,14 +83,14 @@ def put_in_steps(store: Store, database: Database, key: str, head: Head,
     yield head
 
 
-def _put_parts(store: Store, database: Database, key: str, head: Head,
-               read: Read) -> Iterator[bodies.Part]:
+def _put_parts(store: Store, key: str, head: Head, read: Pread
+               ) -> Iterator[bodies.Part]:
     whole = hashlib.sha256()
     for position in range(0, head.length, PART):
-        data = read(position, min(PART, head.length - position))
+        data = read(min(PART, head.length - position), position)
         whole.update(data)
         part = bodies.Part(hashlib.sha256(data).digest(), len(data))
-        name = database.part(key, part.sum)
+        name = part_of(key, part.sum)
         if not is_there(store, name):
             with suppress(Exists):
                 store.create(name, data)
@@ -106,11 +103,11 @@ def _refuse_changed(found: bytes, head: Head, key: str) -> None:
         raise Changed(f'{key}: its content has changed while it was read')
 
 
-def get(store: Store, database: Database, key: str,
-        kinds: tuple[bytes, ...]) -> tuple[Head, Iterator[bytes]]:
+def get(store: Store, key: str, kinds: tuple[bytes, ...]
+        ) -> tuple[Head, Iterator[bytes]]:
     """The head of an object, and its content in pieces of `PART` bytes at
     most; Damaged, also while the pieces are read."""
-    return opened(store, database, key, got(store, key), kinds)
+    return opened(store, key, got(store, key), kinds)
 
 
 def got(store: Store, key: str) -> bytes:
@@ -121,7 +118,7 @@ def got(store: Store, key: str) -> bytes:
         raise Damaged(str(error)) from None
 
 
-def opened(store: Store, database: Database, key: str, data: bytes,
+def opened(store: Store, key: str, data: bytes,
            kinds: tuple[bytes, ...]) -> tuple[Head, Iterator[bytes]]:
     """As `get`, of an object that was read."""
     try:
@@ -136,18 +133,13 @@ def opened(store: Store, database: Database, key: str, data: bytes,
         parts = bodies.read_manifest(body, head.length, PART)
     except Damaged as error:
         raise type(error)(f'{key}: {error}') from None
-    return head, _verified(key, head, _parts(store, database, key, parts))
+    return head, _verified(key, head, _parts(store, key, parts))
 
 
-def whole(pieces: Iterator[bytes]) -> bytes:
-    """For content that is small by its kind."""
-    return b''.join(pieces)
-
-
-def _parts(store: Store, database: Database, key: str,
-           parts: list[bodies.Part]) -> Iterator[bytes]:
+def _parts(store: Store, key: str, parts: list[bodies.Part]
+           ) -> Iterator[bytes]:
     for part in parts:
-        name = database.part(key, part.sum)
+        name = part_of(key, part.sum)
         try:
             data = got(store, name)
         except Damaged as error:
@@ -155,8 +147,6 @@ def _parts(store: Store, database: Database, key: str,
         if hashlib.sha256(data).digest() != part.sum:
             raise Damaged(f'{name}, a part of {key}, does not fit the sum that'
                           ' is its name')
-        if len(data) != part.length:
-            raise Damaged(f'{name} has not the length that {key} says')
         yield data
 
 

@@ -29,14 +29,14 @@ from ..pack.plan import Job
 from ..pack.plan import NothingToDo
 from ..pack.progress import PackWatch
 from . import content
+from . import head as heads
 from . import points
 from .ahead import read_ahead
 from .bodies import ListedBlob
-from .head import END
-from .head import PACK
 from .head import Damaged
 from .head import Head
 from .timeline import IN_LOG
+from .timeline import START
 from .timeline import Chain
 from .timeline import History
 from .timeline import Tip
@@ -60,7 +60,7 @@ class Copy:
         self.first = first
         self._base_at = None if tip else first
         self._target = target
-        self.chain = Chain(history, 0 if tip else first, tip)
+        self.chain = Chain(0 if tip else first, tip or START)
         #: Where the file ends, and the tid of what ends there.
         self.end = self.chain.tip.position
         self.tid = self.chain.tip.tid if tip else b''
@@ -76,13 +76,12 @@ class Copy:
     def add(self, sequence: int, key: str, data: bytes) -> None:
         """The next object of the log, of which these are the bytes."""
         history = self._history
-        head, pieces = content.opened(
-            history.store, history.database, key, data, IN_LOG)
+        head, pieces = content.opened(history.store, key, data, IN_LOG)
         self.chain.add(head, sequence, key)
-        if head.kind == END:
+        if head.kind == heads.END:
             self.has_ended = True
             return
-        if head.kind == PACK:
+        if head.kind == heads.PACK:
             self._refuse_what_is_lost(head, sequence == self._base_at)
             if sequence != self._base_at:
                 self._pack_again(sequence, head, key)
@@ -90,10 +89,7 @@ class Copy:
             head, pieces = history.base(sequence, head)
         if head.has_blobs:
             self._restore_blobs(sequence, head)
-        at = head.start
-        for piece in pieces:
-            self.file.write_at(piece, at)
-            at += len(piece)
+        _write(self.file, pieces, head.start)
         self._walk(head, key)
         self.sound = head.tid
 
@@ -161,12 +157,9 @@ class Copy:
             datafile.sync_path(path)
             return None
         with datafile.open_new(path, 0o400) as file:
-            at = 0
-            for piece in pieces:
-                file.write_at(piece, at)
-                at += len(piece)
+            size = _write(file, pieces, 0)
             file.sync()
-        return at
+        return size
 
     def _sync_names(self, paths: Iterable[str]) -> None:
         """Of these files, and of the directories that lead to them."""
@@ -226,10 +219,7 @@ class Copy:
         """In the place of the packed file, with a list of the blobs that it
         does not name."""
         base, pieces = self._history.base(sequence, pack)
-        at = 0
-        for piece in pieces:
-            bulk.new.write_at(piece, at)
-            at += len(piece)
+        _write(bulk.new, pieces, 0)
         kept, self.missing = set(), 0  # the base says it of all
         if base.has_blobs:
             self._restore_blobs(sequence, base)
@@ -277,6 +267,14 @@ class Copy:
         return Damaged(
             f'{error}. All is sound up to {points.named(self.sound)}: --to'
             f' {self.sound.hex()} restores that')
+
+
+def _write(file: datafile.DataFile, pieces: Iterable[bytes], at: int) -> int:
+    """Return where they end."""
+    for piece in pieces:
+        file.write_at(piece, at)
+        at += len(piece)
+    return at
 
 
 def _has_content(path: str, blob: ListedBlob) -> bool:

@@ -20,9 +20,10 @@ from ZODB.blob import FilesystemHelper
 
 from .. import datafile
 from . import content
+from . import head as heads
+from .ahead import read_ahead
 from .copied import Copy
 from .copied import NotRestored
-from .head import SEGMENT
 from .head import Damaged
 from .restore import fill
 from .restore import restore
@@ -134,15 +135,17 @@ def _locked(history: History, path: str, blob_dir: str | None
 
 
 def _place(history: History, file: datafile.DataFile) -> Tip:
-    """Behind the last object of the log of which the file has all bytes."""
-    size = file.size()
-    for numbers in reversed(history.generations()):
-        # A power cut may have torn the last one; each was synced before the
-        # next was added.
-        for sequence in reversed(history.up_to(size, numbers)[-2:]):
-            head = history.head(sequence)
-            if content.is_in(head, content.of_file(file.fileno()), size):
-                return tip_behind(head, sequence)
+    """Behind the last object of the log of which the file has all bytes.
+
+    Whoever was away for long reads as many heads as then objects.
+    """
+    read, size = content.of_file(file.fileno()), file.size()
+    last = history.last()
+    numbers = range(history.first(), last[0] + 1) if last else range(0)
+    for sequence, head in read_ahead(
+            reversed(numbers), lambda number: heads.SIZE, history.head):
+        if content.is_in(head, read, size):
+            return tip_behind(head, sequence)
     raise NotRestored(f'{file.name} is no copy of what is in'
                       f' {history.store.name}: name another place')
 
@@ -156,10 +159,9 @@ def _refuse_other_bytes(history: History, file: datafile.DataFile,
         return
     key = history.names_of(tip.sequence).segment(tip.sequence)
     with contextlib.suppress(Damaged):
-        _, pieces = content.get(
-            history.store, history.database, key, (SEGMENT,))
-        if content.whole(pieces).startswith(
-                content.of_file(file.fileno())(tip.position, length)):
+        _, pieces = content.get(history.store, key, (heads.SEGMENT,))
+        if b''.join(pieces).startswith(
+                content.of_file(file.fileno())(length, tip.position)):
             return
     raise NotRestored(
         f'{file.name} has {length:,} bytes that were not shipped. If nobody'

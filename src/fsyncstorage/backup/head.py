@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 MAGIC = b'\xf5FSBAK\r\n'
-VERSION = 1
+VERSION = 2
 NO_SUM = bytes(32)
 NO_INSTANCE = bytes(16)
 

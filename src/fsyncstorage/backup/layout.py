@@ -30,6 +30,12 @@ def checked_database(name: str) -> str:
     return name
 
 
+def part_of(key: str, sum: bytes) -> str:
+    """Of the object of that key: it goes when that goes."""
+    database, _, rest = key.partition('/')
+    return f'{database}/parts/{rest}/{sum.hex()}'
+
+
 class Database:
     """The names of one database."""
 
@@ -37,10 +43,6 @@ class Database:
         self.name = checked_database(name)
         self.parts = f'{name}/parts'
         self.blobs = f'{name}/blobs'
-
-    def part(self, key: str, sum: bytes) -> str:
-        """Of the object of that key: it goes when that goes."""
-        return f'{self.parts}/{key.removeprefix(self.name + "/")}/{sum.hex()}'
 
     def whole_of(self, part: str) -> str:
         """The key of the object of that part."""

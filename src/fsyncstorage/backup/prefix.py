@@ -103,6 +103,9 @@ class HandedFile(File):
                 return File(file, self._blobs, self._old_blobs)
         return None
 
+    def is_same(self, other: 'HandedFile') -> bool:
+        return os.path.samestat(self._status, other._status)
+
     def is_at(self, path: str) -> bool:
         return os.path.samestat(os.stat(path), self._status)
 
@@ -157,8 +160,9 @@ class DurablePrefix:
             raise Unreachable(f'{self.path} was not handed over yet')
         return self._handed
 
-    def refresh(self) -> bool:
-        """Is there another file, or another map, than before?
+    def refresh(self) -> None:
+        """Ask for the file, unless it is here with a map that is not retired,
+        of the server that is there.
 
         While the server is away, what it has handed over serves: all that is
         durable there was committed.
@@ -166,15 +170,13 @@ class DurablePrefix:
         before, found = self._handed, self._current_socket()
         if before is not None and not before.is_retired and found in (
                 None, self._socket):
-            return False
+            return
         try:
             self._handed = self._ask()
+            self._socket = found
         except Unreachable:
             if before is None:
                 raise
-            return False
-        self._socket = found
-        return True
 
     def make_durable(self) -> None:
         """Let the server sync what is published: under some policies, nobody

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from . import bodies
 from . import content
+from . import head as heads
 from . import timeline
 from .ahead import read_ahead
-from .head import END
-from .head import LIST
 from .head import Damaged
 from .layout import Database
 from .layout import Timeline
@@ -78,7 +77,7 @@ def _firsts(store: Store, database: Database, tid: bytes,
             pass
         if last is not None:
             sequence = names.sequence(last.key)
-            has_ended = history.head(sequence).kind == END
+            has_ended = history.head(sequence).kind == heads.END
             firsts[number] = sequence + (not has_ended)
         if number < newest and (last is None or last.time < time):
             continue
@@ -107,6 +106,6 @@ def _claimed(store: Store, names: Timeline, first: int) -> Iterator[str]:
     for entry, data in read_ahead(
             kept, lambda entry: entry.size,
             lambda entry: content.got(store, entry.key)):
-        _, pieces = content.opened(store, database, entry.key, data, (LIST,))
-        for blob in bodies.read_blob_list(content.whole(pieces)):
+        _, pieces = content.opened(store, entry.key, data, (heads.LIST,))
+        for blob in bodies.read_blob_list(b''.join(pieces)):
             yield database.blob(blob.oid, blob.tid, blob.sum)

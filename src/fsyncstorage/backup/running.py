@@ -22,7 +22,8 @@ from .uploader import Uploader
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look to the next, and at most while nothing works.
+#: Seconds from the begin of a round to that of the next, and at most while
+#: nothing works.
 PERIOD, LONGEST_PERIOD = 1.0, 60.0
 #: Seconds from one heartbeat to the next.
 BEAT = 60.0
@@ -47,7 +48,7 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
     trouble: type[Exception] | None = None
     shipped: float | None = None
     while not stop.is_set():
-        began = time.time()
+        began, due = time.time(), time.monotonic() + PERIOD
         try:
             if not has_started:
                 uploader.start()
@@ -70,7 +71,8 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
         else:
             if trouble is not None:
                 logger.info('%s: it works again', uploader)
-            trouble, pause = None, 0.0 if is_busy else PERIOD
+            trouble, pause = None, (0.0 if is_busy else
+                                    max(0.0, due - time.monotonic()))
             shipped = began
         _say(uploader, shipped)
         stop.wait(pause)

@@ -87,11 +87,13 @@ def packed(window: Window, tip: Tip, is_surely: bool) -> Packed | None:
 
     Only headers are read, since what was committed waits for this."""
     found, end, time, last_packed = z64, scan.FIRST, tip.tid, z64
-    at, headers = scan.FIRST, window.scout()
-    while at < window.end:
+    at, before, headers = scan.FIRST, z64, window.scout()
+    while at + scan.HEADER <= window.end:
         tid, length, status, *_ = scan.unpack_header(
             *headers.cover(at, scan.HEADER))
-        at += length + 8
+        if tid <= before:
+            return None  # what has the name of an old file may be anything
+        at, before = at + length + 8, tid
         if status == b'p':
             last_packed = tid
         else:

@@ -1,9 +1,9 @@
 """A timeline: one history of one database, read in its order.
 
-It is a chain: `begin`, then the objects of the log by their numbers.  Each
+It is a chain of the objects of its log, in the order of their numbers.  Each
 head has the sum of the head before it, and a segment begins where the one
-before it ends.  A timeline that is not the first has a parent: what is before
-its first number is the parent's, and its `begin` continues the parent's chain.
+before it ends.  A timeline may have a parent: what is before its first number
+is the parent's, as its `begin` says.
 
 A pack of the file begins a *generation*.  It stands in the log, and says which
 bytes it has made of all before it: so many, with this sum.  The segments
@@ -17,7 +17,6 @@ The `Tip` of the chain says what the next head has to say.
 import bisect
 import contextlib
 import hashlib
-import secrets
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -30,15 +29,6 @@ from . import bodies
 from . import content
 from . import head as heads
 from .bodies import ListedBlob
-from .head import BASE
-from .head import BEGIN
-from .head import BLOB
-from .head import DRILL
-from .head import END
-from .head import HEARTBEAT
-from .head import LIST
-from .head import PACK
-from .head import SEGMENT
 from .head import Damaged
 from .head import Head
 from .layout import Database
@@ -47,20 +37,16 @@ from .store import Entry
 from .store import Exists
 from .store import Missing
 from .store import Store
-from .store import TooLarge
 from .store import is_there
 
 #: Kinds of what is in a log.
-IN_LOG = SEGMENT, PACK, END
+IN_LOG = heads.SEGMENT, heads.PACK, heads.END
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
-    'identity': str, 'created': (int, float), 'why': str,
-    'parent': int, 'sequence': int, 'position': int, 'tid': str, 'oid': str,
-    'generation': int}
+    'sequence': int, 'parent': int, 'created': (int, float), 'why': str}
 _OF_HEARTBEAT: dict[str, type | tuple[type, ...]] = {
-    'sequence': int, 'position': int, 'tid': str, 'time': (int, float)}
-_OF_DRILL: dict[str, type | tuple[type, ...]] = {
-    'tid': str, 'time': (int, float)}
+    'sequence': int, 'position': int, 'time': (int, float)}
+_OF_DRILL: dict[str, type | tuple[type, ...]] = {'time': (int, float)}
 #: In the place of a parent's number.
 _NO_PARENT = 0
 
@@ -88,11 +74,11 @@ class Tip(NamedTuple):
         """The tip behind this head, which must be the next one."""
         if head.before != self.sum:
             raise Damaged(f'{key}: it does not continue the object before it')
-        if head.kind == END:
+        if head.kind == heads.END:
             return self._replace(sequence=self.sequence + 1, sum=head.sum)
         goes_on = (
             (head.generation, head.tid) == (self.generation + 1, self.tid)
-            if head.kind == PACK else head.generation == self.generation
+            if head.kind == heads.PACK else head.generation == self.generation
             and head.start == self.position and head.tid > self.tid)
         if not goes_on or head.oid < self.oid:
             raise Damaged(f'{key}: it does not begin where the object before'
@@ -114,28 +100,21 @@ class Begin(NamedTuple):
     """What the `begin` of a timeline says."""
 
     names: Timeline
-    #: Behind it.
-    tip: Tip
-    #: The sum of the head of the parent's that it continues.
-    before: bytes
+    #: The number of its first object; those before are the parent's.
+    sequence: int
     parent: int
     created: float
     why: str
 
 
 def begin(store: Store, database: Database, number: int, why: str,
-          at: Tip = START, parent: int = _NO_PARENT) -> bytes:
-    """Put the `begin` of a timeline, and return its bytes; Exists.
-
-    `at`: where it leaves its parent."""
+          sequence: int = 0, parent: int = _NO_PARENT) -> None:
+    """Put the `begin` of a timeline; Exists."""
     body = bodies.document({
-        'identity': secrets.token_hex(16), 'created': time.time(), 'why': why,
-        'parent': parent, 'sequence': at.sequence,
-        'position': at.position, 'tid': at.tid.hex(), 'oid': at.oid.hex(),
-        'generation': at.generation})
-    data = head_of(BEGIN, body, before=at.sum).pack() + body
-    store.create(database.timeline(number).begin, data)
-    return data
+        'created': time.time(), 'why': why, 'parent': parent,
+        'sequence': sequence})
+    store.create(database.timeline(number).begin,
+                 head_of(heads.BEGIN, body).pack() + body)
 
 
 def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
@@ -146,22 +125,17 @@ def head_of(kind: bytes, body: bytes, before: bytes = heads.NO_SUM) -> Head:
 
 def read_begin(store: Store, database: Database, number: int) -> Begin:
     names = database.timeline(number)
-    head, pieces = content.get(store, database, names.begin, (BEGIN,))
+    _, pieces = content.get(store, names.begin, (heads.BEGIN,))
     try:
-        found = bodies.read_document(content.whole(pieces), _FIELDS)
-        tid, oid = (bodies.read_id(found[name]) for name in ('tid', 'oid'))
-        parent, starts = found['parent'], [
-            found[name] for name in ('sequence', 'position', 'generation')]
-        if (not _NO_PARENT <= parent < number
-                or not all(0 <= start < heads.LIMIT for start in starts)
-                or parent == _NO_PARENT and any(starts)):
+        found = Begin(names, **bodies.read_document(
+            b''.join(pieces), _FIELDS))
+        if (not _NO_PARENT <= found.parent < number
+                or not 0 <= found.sequence < heads.LIMIT
+                or found.parent == _NO_PARENT and found.sequence):
             raise Damaged('it begins nowhere')
     except Damaged as error:
         raise Damaged(f'{names.begin}: {error}') from None
-    return Begin(
-        names, Tip(found['sequence'], found['position'], head.sum, tid, oid,
-                   found['generation']),
-        head.before, parent, found['created'], found['why'])
+    return found
 
 
 def newest(store: Store, database: Database) -> int:
@@ -172,39 +146,32 @@ def newest(store: Store, database: Database) -> int:
     return number
 
 
-def note(kind: bytes, body: bytes) -> bytes:
+def put_note(store: Store, key: str, kind: bytes, **values: float) -> None:
     """An object that is overwritten by the next of its kind."""
-    return head_of(kind, body).pack() + body
+    body = bodies.document(values)
+    store.overwrite(key, head_of(kind, body).pack() + body)
 
 
 def read_heartbeat(store: Store, names: Timeline) -> dict[str, Any] | None:
     """What the heartbeat says; None: there is none."""
-    return _read_note(
-        store, names, names.heartbeat, HEARTBEAT, _OF_HEARTBEAT)
-
-
-def note_drill(store: Store, names: Timeline, tid: bytes) -> None:
-    """All up to this tid was restored, and is sound."""
-    store.overwrite(names.drill, note(DRILL, bodies.document({
-        'tid': tid.hex(), 'time': time.time()})))
+    return _read_note(store, names.heartbeat, heads.HEARTBEAT, _OF_HEARTBEAT)
 
 
 def read_drill(store: Store, names: Timeline) -> float | None:
     """When the last drill has ended that found all to be sound."""
-    found = _read_note(store, names, names.drill, DRILL, _OF_DRILL)
+    found = _read_note(store, names.drill, heads.DRILL, _OF_DRILL)
     return found['time'] if found else None
 
 
-def _read_note(store: Store, names: Timeline, key: str, kind: bytes,
+def _read_note(store: Store, key: str, kind: bytes,
                fields: dict[str, type | tuple[type, ...]]
                ) -> dict[str, Any] | None:
     """None: there is none.  It may be old, and nothing is lost if it is
     damaged."""
-    try:
-        return bodies.read_document(content.whole(content.opened(
-            store, names.database, key, store.get(key), (kind,))[1]), fields)
-    except (Missing, TooLarge, Damaged):
-        return None
+    with contextlib.suppress(Damaged):
+        _, pieces = content.get(store, key, (kind,))
+        return bodies.read_document(b''.join(pieces), fields)
+    return None
 
 
 class History:
@@ -232,7 +199,7 @@ class History:
         that is called, and the others follow."""
         tell = tell or _raised
         for begin, stop in self.stretches():
-            expected = max(begin.tip.sequence, first)
+            expected = max(begin.sequence, first)
             if stop is not None and expected >= stop:
                 continue
             for entry in self.store.list(
@@ -255,7 +222,7 @@ class History:
     def stretches(self) -> Iterator[tuple[Begin, int | None]]:
         """Each timeline, with the number from which on its child goes on."""
         for begin, child in zip(self.begins, [*self.begins[1:], None]):
-            yield begin, None if child is None else child.tip.sequence
+            yield begin, None if child is None else child.sequence
 
     def last(self) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
@@ -266,25 +233,24 @@ class History:
 
     def reached(self) -> tuple[Tip, Head | None]:
         """The tip behind the last object, which is believed, and its head."""
-        found, tip = self.last(), self.begins[-1].tip
+        found = self.last()
         if found is None:
-            return tip, None
+            return START, None
         head = self.head(found[0])
-        return (tip_behind(head, found[0]) if found[0] >= tip.sequence else tip
-                ), head
+        return tip_behind(head, found[0]), head
 
     def end(self) -> None:
         """Put the end behind the last object: whoever writes stops."""
         body = bodies.document({})
         while True:
             tip, last = self.reached()
-            if last is not None and last.kind == END:
+            if last is not None and last.kind == heads.END:
                 return
             # Exists: it was not the last one.
             with contextlib.suppress(Exists):
                 self.store.create(
                     self.names.segment(tip.sequence),
-                    head_of(END, body, tip.sum).pack() + body)
+                    head_of(heads.END, body, tip.sum).pack() + body)
 
     # Generations
 
@@ -307,7 +273,7 @@ class History:
         for base in self.bases():
             if base >= there:
                 return base
-        return there if self.head(there).kind == END else 0
+        return there if self.head(there).kind == heads.END else 0
 
     def first_there(self) -> int:
         """The number of the first object of the log that is there."""
@@ -329,28 +295,12 @@ class History:
             numbers, generation, key=lambda each: self.head(each).generation)]
         return found, self.head(found)
 
-    def generations(self) -> list[range]:
-        """The numbers of the objects of each; a pack is the first of its
-        own."""
-        last = self.last()
-        if last is None:
-            return []
-        begins = sorted({self.first(), *(pack for pack, _ in self.packs())})
-        end = last[0] + (self.head(last[0]).kind != END)
-        return [range(*each) for each in zip(begins, [*begins[1:], end])]
-
-    def up_to(self, position: int, numbers: range) -> range:
-        """Of these objects of a generation, those that end there or before.
-        """
-        return numbers[:bisect.bisect_right(
-            numbers, position, key=lambda each: self.head(each).end)]
-
     def packs(self) -> list[tuple[int, Head]]:
         """All that have begun a generation of which something is there."""
         first, last = self.first(), self.last()
         if last is None:
             return []
-        before = last[0] + (self.head(last[0]).kind != END)
+        before = last[0] + (self.head(last[0]).kind != heads.END)
         generations = (self.head(each).generation
                        for each in (first, before - 1))
         return [self.pack(each, range(first, before)) for each in range(
@@ -368,7 +318,7 @@ class History:
              ) -> tuple[Head, Iterator[bytes]]:
         """The base of a pack."""
         key = self.names_of(sequence).base(sequence)
-        head, pieces = content.get(self.store, self.database, key, (BASE,))
+        head, pieces = content.get(self.store, key, (heads.BASE,))
         refuse_another_base(head, pack, key)
         return head, pieces
 
@@ -377,18 +327,18 @@ class History:
     def blob_list(self, sequence: int, segment: Head) -> list[ListedBlob]:
         """The blobs that a segment names."""
         key = self.names_of(sequence).blob_list(sequence, segment.blobs)
-        head, pieces = content.get(self.store, self.database, key, (LIST,))
+        head, pieces = content.get(self.store, key, (heads.LIST,))
         try:
             if head.plain != segment.blobs:
                 raise Damaged('it is another list than its segment says')
-            return bodies.read_blob_list(content.whole(pieces))
+            return bodies.read_blob_list(b''.join(pieces))
         except Damaged as error:
             raise Damaged(f'{key}: {error}') from None
 
     def blob(self, blob: ListedBlob) -> Iterator[bytes]:
         """The content of a blob, in pieces."""
         key = self.database.blob(blob.oid, blob.tid, blob.sum)
-        head, pieces = content.get(self.store, self.database, key, (BLOB,))
+        head, pieces = content.get(self.store, key, (heads.BLOB,))
         if (head.plain, head.length) != (blob.sum, blob.size):
             raise Damaged(f'{key}: it is another blob than its list says')
         return pieces
@@ -396,7 +346,7 @@ class History:
     def names_of(self, sequence: int) -> Timeline:
         """The names of the timeline that has the object of this number."""
         return next(begin.names for begin in reversed(self.begins)
-                    if begin.tip.sequence <= sequence)
+                    if begin.sequence <= sequence)
 
 
 def refuse_another_base(base: Head, pack: Head, key: str) -> None:
@@ -416,43 +366,26 @@ def _gap(names: Timeline, first: int, behind: int) -> Gap:
 
 
 class Chain:
-    """Follows the heads of a history, from its begin on, or from a pack that
+    """Follows the heads of a log, from the first one on, or from a pack that
     has a base; Damaged where one does not continue it."""
 
-    def __init__(self, history: History, first: int = 0,
-                 tip: Tip | None = None) -> None:
+    def __init__(self, first: int = 0, tip: Tip = START) -> None:
         """`tip`: that before the first object, which is believed."""
-        root, *forks = history.begins
         self._first = first
-        self.tip = tip or root.tip
-        self._forks = [each for each in forks if tip is None
-                       or each.tip.sequence >= tip.sequence]
+        self.tip = tip
         self._has_ended = False
 
     def add(self, head: Head, sequence: int, key: str) -> None:
-        if sequence == self._first and head.kind == PACK:
-            self._forks = [each for each in self._forks
-                           if each.tip.sequence > sequence]
+        if sequence == self._first and head.kind == heads.PACK:
             self.tip = tip_behind(head, sequence)
             return
-        self._enter(sequence, key)
         if self._has_ended:
             raise Damaged(f'{key}: it is behind the end of its timeline')
         if sequence != self.tip.sequence:
             raise Gap(f'{key} is not the next object')
         self.tip = self.tip.behind(head, key)
-        self._has_ended = head.kind == END
+        self._has_ended = head.kind == heads.END
 
     def go_on_behind(self, head: Head, sequence: int) -> None:
         """After damage: take this one as it is."""
         self.tip = tip_behind(head, sequence)
-
-    def _enter(self, sequence: int, key: str) -> None:
-        """Go on in the timelines that fork before the object of this
-        number."""
-        while self._forks and self._forks[0].tip.sequence <= sequence:
-            fork = self._forks.pop(0)
-            before, self.tip = self.tip, fork.tip
-            if fork.tip._replace(sum=fork.before) != before:
-                raise Damaged(f'{key}: its timeline does not begin where it'
-                              ' leaves its parent')

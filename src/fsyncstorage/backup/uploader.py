@@ -12,11 +12,11 @@ docs/internals/backup.rst says in which order things are put, and why.
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 
 from ..format.window import Window
 from . import base
-from . import bodies
 from . import content
 from . import head as heads
 from . import points
@@ -24,10 +24,6 @@ from . import timeline
 from .ahead import read_ahead
 from .blobs import Blobs
 from .bodies import ListedBlob
-from .head import END
-from .head import HEARTBEAT
-from .head import PACK
-from .head import SEGMENT
 from .head import Damaged
 from .head import Head
 from .layout import Database
@@ -35,6 +31,7 @@ from .prefix import DurablePrefix
 from .prefix import File
 from .prefix import HandedFile
 from .prefix import Unreachable
+from .segment import Packed
 from .segment import Segment
 from .segment import next_segment
 from .segment import packed
@@ -43,9 +40,11 @@ from .store import Store
 from .store import StoreError
 from .store import is_there
 from .timeline import History
-from .timeline import Tip
 
 logger = logging.getLogger(__name__)
+
+#: Seconds for a base, from one round to the next.
+SLICE = 0.1
 
 
 class Stopped(Exception):
@@ -67,8 +66,6 @@ class Uploader:
         #: Puts the base of this generation, step by step.
         self._base: Iterator[object] = iter(())
         self._base_of = 0
-        #: How many blobs were missing when they should be shipped.
-        self.missing = 0
         self.tip = timeline.START
         #: When the last drill has ended that found all to be sound.
         self.drilled: float | None = None
@@ -93,7 +90,7 @@ class Uploader:
         self._prefix.refresh()
         number = timeline.newest(self._store, self._database)
         if not number or self._new_timeline is not None:
-            fork = self._fork(number) if number else (timeline.START, 0)
+            fork = self._fork(number) if number else (0, 0)
             number += 1
             # Exists: another uploader begins it, too.  Bytes will settle it.
             with contextlib.suppress(Exists):
@@ -104,6 +101,7 @@ class Uploader:
         self._names = self._history.names
         self._probe()
         self._resume()
+        self._go_on(self._agree)
 
     def _probe(self) -> None:
         """Refuse a store that overwrites: nothing would keep two writers
@@ -116,11 +114,11 @@ class Uploader:
         raise Stopped(f'{self._store.name} has no create-only puts, so nothing'
                       ' would keep a second writer out')
 
-    def _fork(self, number: int) -> tuple[Tip, int]:
-        """The tip up to which the file has the same bytes as a timeline, and
+    def _fork(self, number: int) -> tuple[int, int]:
+        """How many objects of a timeline the file has, from its begin on, and
         whose that is."""
         history = History(self._store, self._database, number)
-        (fork, parent), is_equal = (timeline.START, 0), True
+        fork, parent, is_equal = 0, 0, True
         # (What is behind damage is shipped anew.)
         with contextlib.suppress(Damaged):
             for (sequence, _), head in read_ahead(
@@ -128,10 +126,10 @@ class Uploader:
                     lambda item: history.head(item[0])):
                 # What is equal behind a difference is not the file's own
                 # history; but a pack is all of it.
-                is_equal = ((is_equal or head.kind == PACK)
+                is_equal = ((is_equal or head.kind == heads.PACK)
                             and _has(self._prefix.file, head))
                 if is_equal:
-                    fork = timeline.tip_behind(head, sequence)
+                    fork = sequence + 1
                     parent = history.names_of(sequence).number
         return fork, parent
 
@@ -139,83 +137,113 @@ class Uploader:
 
     def _resume(self) -> None:
         """Go on behind the last object of the log, or stop."""
-        self._file = None  # a store may fail at any line
+        self._file = None  # it has to be compared again
         try:
             tip, last = self._history.reached()
         except Damaged as error:
             raise Stopped(f'{error}. To ship anew what is behind that: run'
                           ' --new-timeline') from None
-        if last is not None and last.kind == END:
+        if last is not None and last.kind == heads.END:
             raise Stopped(f'{self._names.log} has ended: another site has'
                           ' taken over')
         self.tip, self._last = tip, last
-        self._agree()
 
-    def _resume_behind(self, key: str) -> None:
-        """The next object is there already."""
-        before = self.tip
-        self._resume()
-        if self.tip == before:
-            raise StoreError(f'{key} is there, and the store does not list it'
-                             ' yet')
+    def _go_on(self, act: Callable[[], object]) -> None:
+        """Do it; where the next object is there already, behind that."""
+        while True:
+            try:
+                act()
+                return
+            except Exists as there:
+                before = self.tip
+                self._resume()
+                if self.tip == before:
+                    raise StoreError(f'{there}, and the store does not list it'
+                                     ' yet') from None
 
     def _agree(self) -> None:
-        """Go on with the file that is handed over; Stopped, if it has not what
-        was shipped last, and no pack has made it of that."""
+        """Go on with the file that is handed over, behind all of those that
+        packs have replaced by it; Stopped, if it is another one."""
         self._prefix.refresh()
-        file, generation = self._prefix.file, self.tip.generation
-        if self._last and not _has(file, self._last):
-            kept = file.kept()
-            if kept is not None and _has(kept, self._last):
-                self._ship_from(kept)
-            if self.tip.generation == generation:
-                self._begin_generation(file)
+        file, before = self._prefix.file, self._file
+        if before is file:
+            return
+        if before is not None and not before.is_same(file):
+            with contextlib.suppress(Unreachable):  # its blobs may be gone
+                self._ship_from(before)
+        if self._last is not None:
+            self._go_over_packs(file, self._last.instance == file.instance)
         self._file = file
+
+    def _go_over_packs(self, file: HandedFile, is_surely: bool) -> None:
+        """`is_surely`: the storage that has it open had what was shipped last.
+        """
+        kept = file.kept()
+        if kept is not None and self._has_last(kept):
+            self._ship_from(kept)
+        if self._has_last(file):
+            return
+        if kept is not None and self._is_between(kept):
+            self._begin_generation(kept, False)
+            self._ship_from(kept)
+        self._begin_generation(file, is_surely)
+
+    def _has_last(self, file: File) -> bool:
+        return self._last is None or _has(file, self._last)
+
+    def _is_between(self, kept: File) -> bool:
+        """Of two packs, has the first one made it, with all that was shipped,
+        and is more in it?"""
+        found = self._packed(kept, False)
+        return (found is not None and found.time <= self.tip.tid
+                and found.end < kept.end)
+
+    def _packed(self, file: File, is_surely: bool) -> Packed | None:
+        return packed(Window(file.read, file.end), self.tip, is_surely)
 
     # Segments
 
     def ship(self) -> bool:
         """Ship what is durable now; was there anything?"""
         before = self.tip
-        if self._prefix.refresh() or self._file is not self._prefix.file:
-            self._agree()
-        self._prefix.make_durable()
-        self._ship_from(self._prefix.file)
+        self._go_on(self._ship)
         return self.tip != before
 
+    def _ship(self) -> None:
+        self._agree()
+        self._prefix.make_durable()
+        self._ship_from(self._prefix.file)
+
     def _ship_from(self, file: File) -> None:
-        """All of this generation that the file has."""
-        generation = self.tip.generation
+        """All that the file has."""
         end = file.end
-        while self.tip.generation == generation and (segment := next_segment(
-                Window(file.read, end), self.tip)):
+        while segment := next_segment(Window(file.read, end), self.tip):
             self._ship_segment(file, segment)
 
     def _ship_segment(self, file: File, segment: Segment) -> None:
         sequence = self.tip.sequence
         key = self._names.segment(sequence)
 
-        def read(at: int, length: int) -> bytes:
+        def read(length: int, at: int) -> bytes:
             return file.read(length, segment.start + at)
 
         head = Head(
-            SEGMENT, heads.WHOLE, segment.start, segment.end,
+            heads.SEGMENT, heads.WHOLE, segment.start, segment.end,
             content.sum_of(read, segment.end - segment.start),
             self.tip.generation, segment.tid, segment.oid,
             before=self.tip.sum, instance=file.instance)
         if segment.blobs or segment.perhaps:
             blobs = Blobs(self._store, self._names, file)
-            listed = blobs.summed(segment.blobs, segment.perhaps)
+            listed = [*blobs.summed(segment.blobs, segment.perhaps)]
             self._note_missing(file, listed)
             if listed:
-                head = head._replace(blobs=blobs.put(sequence, listed))
-        try:
-            head = content.put(
-                self._store, self._database, key, head, read)
-        except Exists:
-            self._resume_behind(key)
-        else:
-            self._last, self.tip = head, self.tip.behind(head, key)
+                head = head._replace(blobs=blobs.put_list(sequence, listed))
+                for _ in blobs.put(listed):
+                    pass
+        self._is_put(content.put(self._store, key, head, read), key)
+
+    def _is_put(self, head: Head, key: str) -> None:
+        self._last, self.tip = head, self.tip.behind(head, key)
 
     def _note_missing(self, file: File, blobs: list[ListedBlob]) -> None:
         missing = [blob for blob in blobs if blob.size is None]
@@ -223,7 +251,6 @@ class Uploader:
             raise Unreachable('a pack has replaced the file, and may have'
                               ' removed these blobs')
         if missing:
-            self.missing += len(missing)
             logger.warning(
                 '%s: %d blobs are missing, and so they are in the backup; the'
                 ' first is of oid %s and tid %s', self._prefix.path,
@@ -231,11 +258,9 @@ class Uploader:
 
     # Generations
 
-    def _begin_generation(self, file: HandedFile) -> None:
+    def _begin_generation(self, file: File, is_surely: bool) -> None:
         """The file was packed: say what that has made of all up to the tip."""
-        assert self._last is not None
-        found = packed(Window(file.read, file.end), self.tip,
-                       self._last.instance == file.instance)
+        found = self._packed(file, is_surely)
         if found is None:
             raise Stopped(
                 f'{self._prefix.path} is not the file that was shipped up to'
@@ -245,16 +270,12 @@ class Uploader:
         tip = self.tip
         key = self._names.segment(tip.sequence)
         head = Head(
-            PACK, heads.ELSEWHERE, 0, found.end, content.sum_of(
-                lambda at, length: file.read(length, at), found.end),
+            heads.PACK, heads.ELSEWHERE, 0, found.end,
+            content.sum_of(file.read, found.end),
             tip.generation + 1, tip.tid, tip.oid, before=tip.sum,
             time=found.time, instance=file.instance)
-        try:
-            self._store.create(key, head.pack())
-        except Exists:
-            self._resume_behind(key)
-        else:
-            self._last, self.tip = head, tip.behind(head, key)
+        self._store.create(key, head.pack())
+        self._is_put(head, key)
         if found.time > tip.tid:
             logger.warning(
                 '%s: it was packed up to %s, and before that it was shipped up'
@@ -262,13 +283,17 @@ class Uploader:
                 points.named(found.time), points.named(tip.tid))
 
     def put_more_of_base(self) -> bool:
-        """A step of the base of this generation; was there anything?"""
+        """Some steps of the base of this generation; is there more?"""
         try:
             if self._base_of != self.tip.generation:
                 self._base = base.put(
                     self._history, self._prefix.file, self.tip)
                 self._base_of = self.tip.generation
-            return next(self._base, None) is not None
+            end = time.monotonic() + SLICE
+            for _ in self._base:
+                if time.monotonic() >= end:
+                    return True
+            return False
         except Exists:  # another uploader has put it
             return True
         except BaseException:
@@ -281,17 +306,16 @@ class Uploader:
         """Say that this uploader is there, and the server, too; Stopped, if
         another uploader is ahead."""
         self._prefix.check()
-        if self._prefix.refresh() or self._file is not self._prefix.file:
-            self._agree()
+        self._go_on(self._agree)
         if is_there(self._store, self._names.segment(self.tip.sequence)):
             self._resume()
+            self._go_on(self._agree)
         self._refuse_a_later_one()
         self.drilled = timeline.read_drill(self._store, self._names)
-        body = bodies.document({
-            'sequence': self.tip.sequence, 'position': self.tip.position,
-            'tid': self.tip.tid.hex(), 'time': time.time()})
-        self._store.overwrite(
-            self._names.heartbeat, timeline.note(HEARTBEAT, body))
+        timeline.put_note(
+            self._store, self._names.heartbeat, heads.HEARTBEAT,
+            sequence=self.tip.sequence, position=self.tip.position,
+            time=time.time())
 
     def _refuse_a_later_one(self) -> None:
         found = timeline.read_heartbeat(self._store, self._names)
@@ -303,5 +327,4 @@ class Uploader:
 
 
 def _has(file: File, head: Head) -> bool:
-    return content.is_in(
-        head, lambda at, length: file.read(length, at), file.end)
+    return content.is_in(head, file.read, file.end)

@@ -19,11 +19,9 @@ from . import head as heads
 from . import timeline
 from .ahead import read_ahead
 from .bodies import ListedBlob
-from .head import BASE
-from .head import END
-from .head import PACK
 from .head import Damaged
 from .head import Head
+from .layout import part_of
 from .store import Entry
 from .timeline import Chain
 from .timeline import History
@@ -83,7 +81,7 @@ class _Verification:
         """Verify all; yield positions that are reached."""
         history, first = self._history, self._first
         bases = history.bases()
-        chain = Chain(history, first)
+        chain = Chain(first)
         for (sequence, entry), head in read_ahead(
                 history.entries(first, self._note), self._size, self._head):
             if isinstance(head, Damaged):
@@ -96,10 +94,10 @@ class _Verification:
             except Damaged as error:
                 self._note(error)
                 chain.go_on_behind(head, sequence)
-            if head.kind == END:
+            if head.kind == heads.END:
                 self.found.has_ended = True
                 continue
-            if head.kind == PACK:
+            if head.kind == heads.PACK:
                 self.found.packs += 1
                 if sequence in bases:
                     self._verify_base(sequence, head, bases[sequence])
@@ -124,7 +122,7 @@ class _Verification:
 
     def _verify_base(self, sequence: int, pack: Head, entry: Entry) -> None:
         try:
-            base = self._verified(entry.key, entry.size, (BASE,))
+            base = self._verified(entry.key, entry.size, (heads.BASE,))
             timeline.refuse_another_base(base, pack, entry.key)
         except Damaged as error:
             self._note(error)
@@ -159,9 +157,9 @@ class _Verification:
 
     def _verified(self, key: str, size: int, kinds: tuple[bytes, ...]) -> Head:
         """The head of an object, when all behind it is verified."""
-        store, database = self._history.store, self._history.database
+        store = self._history.store
         if self._is_deep:
-            head, pieces = content.get(store, database, key, kinds)
+            head, pieces = content.get(store, key, kinds)
             for _ in pieces:
                 pass
             return head
@@ -178,16 +176,18 @@ class _Verification:
         return head
 
     def _verify_parts(self, key: str, head: Head) -> None:
-        history = self._history
         for part in bodies.read_manifest(
-                content.got(history.store, key)[heads.SIZE:], head.length,
-                content.PART):
-            name = history.database.part(key, part.sum)
+                content.got(self._history.store, key)[heads.SIZE:],
+                head.length, content.PART):
+            name = part_of(key, part.sum)
             if (found := self._size_of(name)) != part.length:
                 raise Damaged(f'its part {name} has {found:,} bytes in the'
                               f' place of {part.length:,}')
 
     def _size_of(self, key: str) -> int:
+        if key not in self._sizes:  # it may have come meanwhile
+            self._sizes |= {entry.key: entry.size for entry in (
+                self._history.store.list(key.rpartition('/')[0]))}
         if key not in self._sizes:
             raise Damaged(f'{key} is missing')
         return self._sizes[key]
