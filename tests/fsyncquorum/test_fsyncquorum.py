@@ -531,6 +531,15 @@ class WhoLeads(Case):
             self.lead('a')
         self.assertEqual(self.done('promote', 'a'), 'a leads already\n')
 
+    def test_promote_a_node_that_could_not_lead(self):
+        """Another one would, or none."""
+        self.note('b', could_lead=False, trouble='its file is damaged')
+        self.refused('b could not lead now: its file is damaged', 'promote',
+                     'b')
+        self.assertNotIn(stepdown.REQUEST, self.log.notes())
+        self.log.note(node_name('b'), b'none of ours')
+        self.refused('b could not lead now', 'promote', 'b')
+
     def test_a_node_that_is_none(self):
         self.refused('no node c', 'promote', 'c')
         self.refused('no note of a node c', 'forget', '--yes', 'c')

@@ -11,6 +11,7 @@ from unittest import mock
 from ZODB.POSException import StorageError
 from ZODB.utils import u64
 
+from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.quorum.beginning.copying import copied
@@ -21,6 +22,7 @@ from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles import holding
+from fsyncstorage.quorum.roles import presence
 from fsyncstorage.quorum.roles import primary
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.quorum.roles import stepdown
@@ -119,6 +121,34 @@ class Following(RolesTest):
             self.assertIn('no room', self.b.node.trouble)
         following.trouble = None
         until(lambda: self.b.node._holding.wanted, 'it tries again')
+
+
+class Damaged(RolesTest):
+    """The scrub has found damage in the file of a node."""
+
+    DAMAGE = 'its file has 1 damaged transactions'
+
+    def test_one_that_follows_leaves_the_lease_to_a_sound_one(self):
+        """If there is none, it is better than nobody."""
+        self.both()
+        self.patch(standby.Standby, damage=self.DAMAGE)
+        self.patch(presence.Presence, another_could_lead=True)
+        until(lambda: not self.b.node._holding.wanted, 'it does not try')
+        until(lambda: self.noted('b').trouble == self.DAMAGE, 'it says so')
+        self.assertFalse(self.noted('b').could_lead)
+        self.patch(presence.Presence, another_could_lead=False)
+        until(lambda: self.b.node._holding.wanted, 'it tries')
+
+    def test_one_that_leads(self):
+        """Commits do not wait for it, and all is not well."""
+        self.a.open()
+        storage = self.a.leads()
+        self.patch(FsyncStorage, damage=self.DAMAGE)
+        until(lambda: self.noted('a').trouble == self.DAMAGE, 'it says so')
+        self.assertIsNone(storage.replica.trouble)
+
+    def noted(self, name):
+        return parse_note(self.engine.kept[node_name(name)]).health
 
 
 class Silence(RolesTest):

@@ -12,6 +12,7 @@ notes durably what a start must know (pack.generation).  One thread calls.
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import threading
 import time
@@ -37,6 +38,7 @@ from ...pack.progress import PackWatch
 from ..history.fold import Pack
 from ..history.fold import State
 from ..log.interface import Unanswered
+from ..log.notes import NO_PART
 from ..log.reading import ANEW
 from ..log.reading import Refused
 
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two checks whether to stop.
 LOOK_EVERY = 0.1
+#: Errors of a disk that is full.
+NO_ROOM = errno.ENOSPC, errno.EDQUOT
 #: A pack that has failed for want of room is retried after a pause, which is
 #: `PAUSES` times as long as the pack took.
 PAUSES = 10
@@ -64,6 +68,11 @@ USUAL = Options()
 
 class NotMade(Exception):
     """There is no file here that may take the place of the old one."""
+
+    def __init__(self, why: str, may_pass: bool = False) -> None:
+        """`may_pass`: another pack of the same file may make it."""
+        super().__init__(why)
+        self.may_pass = may_pass
 
 
 class Made(typing.NamedTuple):
@@ -111,9 +120,10 @@ class Repacking:
         """Begin, or end, the pack that this state names."""
         if state.pack != self._wanted:
             self.close()
-            self._wanted, self.trouble = state.pack, None
+            self.trouble = None
             if state.pack is not None and state.pack.version == VERSION:
                 self._begin(state.pack, self._options.rate)
+            self._wanted = state.pack  # last: see `said`
 
     def _begin(self, pack: Pack, rate: int | None) -> None:
         self._again_at = None
@@ -130,8 +140,10 @@ class Repacking:
     @property
     def said(self) -> tuple[int, bytes]:
         """For the note of this node (log.notes): the pulse, and the part."""
-        pack = self._pack
-        return (0, b'') if pack is None else (pack.pulse, pack.part)
+        pack, wanted = self._pack, self._wanted
+        if pack is not None:
+            return pack.pulse, pack.part
+        return 0, b'' if wanted is None else wanted.id + NO_PART
 
     def catch_up(self) -> None:
         """Call it now and then, so that the swap has little to copy."""
@@ -162,8 +174,8 @@ class Repacking:
                     self._path, failure)
         begun = time.monotonic()
         self.close()
-        self._wanted = state.pack
         self._begin(state.pack, None)
+        self._wanted = state.pack
         try:
             return self._made(state, becoming)
         except NotMade as failure:
@@ -256,9 +268,10 @@ class OwnPack:
 
     @property
     def part(self) -> bytes:
-        copier = self._copier
-        return b'' if copier is None or self._failure is not None else (
-            self._id + copier.part)
+        failure, copier = self._failure, self._copier
+        if failure is not None:
+            return b'' if failure.may_pass else self._id + NO_PART
+        return b'' if copier is None else self._id + copier.part
 
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds`; return whether the thread has ended."""
@@ -364,9 +377,11 @@ def _failure(path: str, error: BaseException) -> NotMade:
         case NothingToDo():
             return NotMade(f'there was nothing to free here: {error}')
         case Cancelled():
-            return NotMade('the pack was cancelled')
+            return NotMade('the pack was cancelled', may_pass=True)
     logger.warning('%s: the pack of this node failed: %r', path, error)
-    failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
+    failure = NotMade(
+        f'the pack failed: {type(error).__name__}: {error}',
+        may_pass=isinstance(error, OSError) and error.errno in NO_ROOM)
     # (Its traceback would keep files open.)
     failure.__cause__ = error.with_traceback(None)
     return failure

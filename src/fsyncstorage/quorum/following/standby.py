@@ -124,10 +124,7 @@ class Standby:
     @property
     def damage(self) -> str | None:
         """What the scrub has found in the file."""
-        damaged = 0 if self._scrub is None else (
-            self._scrub.stats()['damaged'])
-        return (f'its file has {damaged} damaged transactions: see its log'
-                if damaged else None)
+        return None if self._scrub is None else self._scrub.damage
 
     @property
     def state(self) -> State:

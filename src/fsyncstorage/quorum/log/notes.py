@@ -51,14 +51,17 @@ class Health(typing.NamedTuple):
     #: Why it comes no further, or cannot lead; empty: nothing is wrong.
     trouble: str
     #: Another number as often as its pack gets on; and when that has all up to
-    #: the end that was announced, the pack, with size and checksum of it.
+    #: the end that was announced, the pack, with size and checksum of it, or
+    #: with NO_PART.
     pulse: int = 0
     part: bytes = b''
 
 
 #: Of a node that has been copied, or begins.
 UNKNOWN = Health(0.0, math.inf, False, '')
-_HEALTH = struct.Struct(f'>dd?I{IDENTITY + OID + CHECKSUM}s')
+#: In place of size and checksum: its file cannot be packed.
+NO_PART = bytes(OID + CHECKSUM)
+_HEALTH = struct.Struct(f'>dd?I{IDENTITY + len(NO_PART)}s')
 _TROUBLE = 400  # bytes
 
 

@@ -71,6 +71,9 @@ class Storage(typing.Protocol):
     @property
     def has_stopped(self) -> bool: ...
 
+    @property
+    def damage(self) -> str | None: ...
+
     def retire_map(self) -> None: ...
 
 
@@ -187,6 +190,7 @@ class Primary(Replicator):
             look()
             self._refuse_when_stopped()
             self._stopped.wait(LOOK_EVERY)
+        others.log_late(self._presence.heard)
 
     # The retreat
 
@@ -224,6 +228,11 @@ class Primary(Replicator):
             why = self._holding.trouble
             return _SILENT if why is None else f'{_SILENT} ({why})'
         return super().trouble or self._presence.disk_trouble
+
+    @property
+    def damage(self) -> str | None:
+        """What the scrub has found in its file; commits do not wait for it."""
+        return None if self._storage is None else self._storage.damage
 
     def stats(self) -> dict[str, object]:
         return {**super().stats(), 'role': 'primary', 'node': self._node,

@@ -193,6 +193,14 @@ class Node:
                 and not standby.follower.waits_for_its_pack)
 
     @property
+    def _wants_the_lease(self) -> bool:
+        """(A damaged node leaves the lease to one that is sound.)"""
+        standby = self._standby
+        return self._could_lead and (
+            standby is None or standby.damage is None
+            or not self._presence.another_could_lead)
+
+    @property
     def why_not_following(self) -> str | None:
         """Nobody should rely on it, for example to end the node that leads."""
         standby = self._standby
@@ -206,7 +214,8 @@ class Node:
         """What its note says."""
         if self._led is not None:
             _, primary = self._led
-            return self._place(), False, primary.trouble or ''
+            return self._place(), False, (
+                primary.trouble or primary.damage or '')
         standby = self._standby
         could_lead = self._could_lead and self.why_not_following is None
         return self._place(), could_lead, (
@@ -309,7 +318,7 @@ class Node:
             self._standby, self.role = standby, STANDBY
             logger.info('%s: this node follows', self._setup.node)
             # (What it may still have is given back.)
-            self._holding.seek(self._could_lead)
+            self._holding.seek(self._wants_the_lease)
             while self._holding.tenure is None:
                 self._look_at(standby)
                 self._woken.wait(LOOK_EVERY)
@@ -382,7 +391,7 @@ class Node:
         for ended in standby.ended, self._presence.taken:
             if ended is not None:
                 raise Refused(ended)
-        self._holding.ask_if(self._could_lead)
+        self._holding.ask_if(self._wants_the_lease)
 
 
 def opened(path: str, setup: Setup, index_every: int,
