@@ -85,7 +85,7 @@ class Engine:
         self.damaged_blobs = {}
         #: It takes nothing more; and whether it can make room.
         self.is_full = self.has_free_pages = False
-        self.changed = threading.Condition()
+        self.changed = threading.RLock()
 
     # What befalls it
 
@@ -131,7 +131,6 @@ class Engine:
             self.landed(raw)
             self.records.append(raw)
             self.head = place
-            self.changed.notify_all()
 
     def ends(self, member=None):
         self._is_there(member)
@@ -151,11 +150,6 @@ class Engine:
     def _is_there(self, member):
         if member is not None and member % MEMBERS in self.away:
             raise Unanswered(f'member {member}')
-
-    def wait(self, sequence, seconds, stopped):
-        with self.changed:
-            if self.head.sequence < sequence and not stopped():
-                self.changed.wait(seconds)
 
     def trim(self, first):
         self.first = max(self.first, first)
@@ -292,11 +286,6 @@ class FakeLog:
     def read(self, sequence, member=None):
         return self._call('read', sequence, self._one_of(member))
 
-    def wait(self, sequence, seconds):
-        self._call('wait', sequence, seconds, lambda: self._stopped)
-        if self._stopped:
-            raise Unanswered('wait')
-
     def trim(self, first):
         self._call('trim', first)
 
@@ -338,8 +327,6 @@ class FakeLog:
 
     def stop(self):
         self._stopped = True
-        with self._engine.changed:
-            self._engine.changed.notify_all()
 
     def close(self):
         self.stop()

@@ -7,6 +7,7 @@ import time
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.quorum.beginning.bootstrap import begin
+from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.host import Host
@@ -140,6 +141,7 @@ class RolesTest(TestCase):
 
     def setUp(self):
         super().setUp()
+        self.patch(standby, LOOK_EVERY=0.01)
         self.engine = Timed(None)
         self.check = lambda log: None
         self.a, self.b = InProcess(self, 'a'), InProcess(self, 'b')

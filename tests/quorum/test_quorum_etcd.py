@@ -24,7 +24,6 @@ from fsyncstorage.quorum.log.interface import Moved
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import until
 from . import etcdcluster
 from . import tlsfiles
@@ -204,19 +203,6 @@ class Faults(FaultsCase):
         self.cluster.wait_until_ready()
         self.check_records()
 
-    def test_a_wait_goes_on_with_another_member(self):
-        self.write(1)
-        self.log.wait(1, 10)
-        self.cluster.leader.kill()
-        waiting = Thread(self.wait_until, self.before.sequence + 1)
-        self.write(1)
-        waiting.result()
-
-    def wait_until(self, sequence):
-        log = self.another()
-        while not patiently(log.read, sequence):
-            patiently(log.wait, sequence, 1)
-
     def test_a_lease_outlives_the_leader(self):
         other = self.another()
         term = self.log.hold(A, 60)
@@ -318,7 +304,6 @@ class Users(AsUser, EtcdCase):
         log.append(START, place(1), b'1')
         log.append(place(1), place(2), b'2')
         self.assertEqual(log.read(1), [b'1', b'2'][:1])
-        log.wait(2, 60)
         self.assertTrue(log.hold(A, 60))
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
@@ -375,11 +360,7 @@ class Tls(TlsCase):
         check(log)
         log.create(LOG)
         log.append(START, place(1), bytes(1 << 20))
-        log.wait(1, 60)
         self.assertEqual(log.read(1), [bytes(1 << 20)])
-        waiting = Thread(log.wait, 2, 60)
-        self.another().append(place(1), place(2), b'2')
-        waiting.result()
 
     def test_certificates_that_are_refused(self):
         files = self.files
@@ -460,7 +441,6 @@ class TlsAndUsers(AsUser, TlsCase):
         log.create(LOG)
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
-        log.wait(1, 0.1)
         with self.assertRaises(Refused) as raised:
             check(self.another(user=None, password=None), strict=True)
         self.assertIn('CommonName', str(raised.exception))

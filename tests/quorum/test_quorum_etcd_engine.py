@@ -23,10 +23,8 @@ from ..support import Thread
 from .gateway import ALARM
 from .gateway import DEFRAGMENT
 from .gateway import KV
-from .gateway import WATCH
 from .gateway import GatewaysCase
 from .gateway import Store
-from .gateway import notice
 from .logcontract import START
 from .logcontract import A
 from .logcontract import B
@@ -279,20 +277,6 @@ class Staged(EtcdCase):
         self.assertEqual(self.log.staged(A, 0), b'another')
 
 
-class Waiting(EtcdCase):
-
-    def test_a_stream_that_ends(self):
-        def instead(call):
-            return [notice(created=True), notice(canceled=True)
-                    ] if call.path == WATCH else None
-
-        self.all_send(instead)
-        self.assertIn('ended the watch', self.unanswered('wait', 1, 60))
-        self.all_send(lambda call: None)
-        self.append(b'1')
-        self.log.wait(1, 60)
-
-
 class Stopping(EtcdCase):
 
     #: A call that is not woken hangs.
@@ -397,7 +381,7 @@ class Answers(AnyAnswer):
 
     def test_another_number_of_answers(self):
         self.all_send(lambda call: [])
-        for call in *self.CALLS, ('wait', 2, 0.1):
+        for call in self.CALLS:
             self.unanswered(*call)
         self.is_well()
 
@@ -416,18 +400,4 @@ class InTime(AnyAnswer):
 
         self.all_send(instead)
         self.assertIn('in time', self.unanswered('ends'))
-        self.is_well()
-
-    def test_a_stream_of_notices_without_end(self):
-        """None of them is what is waited for: its time comes to an end."""
-        def instead(call):
-            return notices(call) if call.path == WATCH else None
-
-        def notices(call):
-            yield notice(created=True)
-            while not call.has_ended:
-                yield notice()
-
-        self.all_send(instead)
-        self.log.wait(2, 0.2)
         self.is_well()

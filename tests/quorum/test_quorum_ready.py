@@ -108,6 +108,9 @@ class Swaps(RolesTest):
     def setUp(self):
         super().setUp()
         self.both()
+        until(lambda: any(each.is_new for each in
+                          self.a.node._presence.heard.values()),
+              'it has heard of it since it leads')
         tid = None
         for number in range(9):
             tid = commit(self.a.storage, {0: record(number)}, {0: tid} if (

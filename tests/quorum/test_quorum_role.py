@@ -16,8 +16,10 @@ from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
+from fsyncstorage.quorum.following.follower import Follower
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import node_name
+from fsyncstorage.quorum.log import reading
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.log.reading import Refused
@@ -102,7 +104,7 @@ class Following(RolesTest):
         commit(self.a.storage, {1: b'x'})
         until(lambda: self.b.node._standby.follower.kept.place
               == self.engine.head, 'it has kept it')
-        with mock.patch.object(standby, 'LOOKED_EVERY', 0.0), \
+        with mock.patch.object(reading, 'LOOKED_EVERY', 0.0), \
                 self.assertLogs('fsyncstorage', 'CRITICAL'):
             other = FakeLog(self.engine)
             self.engine.records.clear()
@@ -113,14 +115,13 @@ class Following(RolesTest):
 
     def test_a_standby_in_trouble_does_not_try(self):
         self.both()
-        following = self.b.node._standby
-        with mock.patch.object(type(following), 'trouble', 'no room',
-                               create=True):
-            del following.trouble
-            until(lambda: not self.b.node._holding.wanted, 'it does not try')
-            self.assertIn('no room', self.b.node.trouble)
-        following.trouble = None
-        until(lambda: self.b.node._holding.wanted, 'it tries again')
+        self.patch(standby, LONGEST_PAUSE=0.02)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            with mock.patch.object(Follower, 'check_its_name',
+                                   side_effect=OSError('no room')):
+                until(lambda: 'no room' in self.b.node.trouble, 'it says so')
+                until(lambda: not self.b.node._holding.wanted, 'it does not')
+            until(lambda: self.b.node._holding.wanted, 'it tries again')
 
 
 class Damaged(RolesTest):

@@ -16,9 +16,11 @@ from fsyncstorage.quorum.following import follower
 from fsyncstorage.quorum.following import rejoin
 from fsyncstorage.quorum.following import repacking
 from fsyncstorage.quorum.following import spool
+from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.log import reading
 from fsyncstorage.quorum.roles import takeover
 
 from ..pack.phases import held_up
@@ -37,7 +39,8 @@ class SpoolTest(FollowTest):
 
     def setUp(self):
         super().setUp()
-        self.patch(spool, LOOK_EVERY=0.01)
+        for module in spool, standby:
+            self.patch(module, LOOK_EVERY=0.01)
         self.patch(follower, SOON=0.01)
         self.logged.objects = 5
         self.logged.write(*range(10, 60))
@@ -272,7 +275,7 @@ class ADiskThatFails(SpoolTest):
 class AMemberThatShowsNothing(SpoolTest):
 
     def test_it_reads_on_from_the_next_one(self):
-        self.patch(spool, LOOKED_EVERY=0.1)
+        self.patch(reading, LOOKED_EVERY=0.1)
         log = Stale(self.engine)
         with held_up(progress.COPY) as is_held_up:
             standby = Standby(self.rejoin_by(log, IN_PROCESS), 1 << 30)

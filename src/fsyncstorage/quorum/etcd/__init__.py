@@ -2,7 +2,6 @@
 
 - engine        the log: the calls of the interface, as transactions
 - lease         which node holds it, and since when nobody has renewed it
-- watch         notices that the head has moved
 - keys          the keys of everything, and the bytes of the values
 - checks        checks etcd before a node relies on it
 - section       the section <quorum>: which node this is, and where its log is

@@ -51,7 +51,6 @@ from .room import Room
 from .settings import Settings
 from .trouble import Lost
 from .trouble import Trouble
-from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,6 @@ class EtcdLog:
         self.keys = Keys(settings.prefix)
         self.cluster = Cluster(settings)
         self.members = len(self.cluster.members)
-        self._watch = Watch(self.cluster, self.keys)
         self._lease = Lease(clock)
         self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
         self._room = Room(self.cluster, self.keys)
@@ -90,7 +88,6 @@ class EtcdLog:
 
     def close(self) -> None:
         self.cluster.stop()
-        self._watch.close()
         self._give_up()
 
     def turn(self) -> None:
@@ -225,9 +222,6 @@ class EtcdLog:
                 break
             found.append(pair.value)
         return found
-
-    def wait(self, sequence: int, seconds: float) -> None:
-        self._watch.wait(sequence, seconds)
 
     def trim(self, first: int) -> None:
         keys = self.keys

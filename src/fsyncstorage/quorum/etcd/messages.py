@@ -50,12 +50,6 @@ message TxnResponse {
 
 message CompactRequest { int64 revision = 1; bool physical = 2; }
 message CompactResponse { ResponseHeader header = 1; }
-message WatchCreateRequest { bytes key = 1; }
-message WatchRequest { WatchCreateRequest create_request = 1; }
-message Event { int32 type = 1; KeyValue kv = 2; }
-message WatchResponse {
-  ResponseHeader header = 1; bool created = 3; bool canceled = 4;
-  repeated Event events = 11; }
 
 message AuthenticateRequest { string name = 1; string password = 2; }
 message AuthenticateResponse { ResponseHeader header = 1; string token = 2; }
@@ -111,8 +105,8 @@ CLASSES = _made(PROTO)
 # How a comparison compares, and what.
 _GREATER, _CREATE, _VALUE = 1, 1, 3
 
-# What happened in an event; the action and the kind of an alarm.
-_PUT, _DEACTIVATE, _NOSPACE = 0, 2, 1
+# The action and the kind of an alarm.
+_DEACTIVATE, _NOSPACE = 2, 1
 
 
 class Question(typing.NamedTuple):
@@ -225,10 +219,6 @@ def room_for(member: int) -> Question:
                      memberID=member, alarm=_NOSPACE)
 
 
-def watching(key: bytes) -> Question:
-    return _question('Watch/Watch', create_request={'key': key})
-
-
 def authentication(user: str, password: str) -> Question:
     return _question('Auth/Authenticate', name=user, password=password)
 
@@ -268,11 +258,6 @@ def revision(answer: Message) -> int:
     if not found:
         raise Lost('an answer without a revision')
     return found
-
-
-def noticed(answer: Message) -> list[bytes]:
-    """The values that were put, in order."""
-    return [event.kv.value for event in answer.events if event.type == _PUT]
 
 
 def status(answer: Message) -> Status:

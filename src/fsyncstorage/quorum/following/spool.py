@@ -38,7 +38,6 @@ from ..history.record import place_of
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.members import confirmed
-from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .fetching import Fetching
@@ -183,8 +182,6 @@ class Spooling:
         self._swap = swap
         self._blobs = blobs
         self._reader = Reader(log, swap.state)
-        #: When there was something new.
-        self._news = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name='spool of a pack', daemon=True)
@@ -210,7 +207,8 @@ class Spooling:
             except (Unanswered, OSError, Refused):
                 # What is refused is met again when it is applied.
                 self._log.turn()
-                self._reader, pause = Reader(self._log, before), LOOK_EVERY
+                self._reader = Reader(self._log, before, asks_all=True)
+                pause = LOOK_EVERY
             except BaseException as error:  # `__exit__` raises it
                 self._spool.failure = error
                 return
@@ -219,7 +217,7 @@ class Spooling:
         """Is there more?"""
         if not self._spool.first:
             self._spool.add([pack(self._swap.record)])
-        given = self._read(time.monotonic())
+        given = self._reader.read()
         if given and not confirmed(self._log, given[-1].state):
             raise Unanswered('no majority has it yet')
         for applied in given:
@@ -229,15 +227,6 @@ class Spooling:
         if new:
             self._spool.add(new)
         return bool(given)
-
-    def _read(self, now: float) -> list[Apply]:
-        given = self._reader.read()
-        if not given and now >= self._news + LOOKED_EVERY:
-            self._news = now
-            given = self._reader.look()
-        elif given:
-            self._news = now
-        return given
 
     def _fetch(self, applied: Apply) -> None:
         """Its blobs, which the log removes with the record."""

@@ -3,8 +3,8 @@
 The thread reads, applies, syncs, and keeps the index in memory, so that a
 storage can be opened on the file without reading it (`Follower.hand_over`).
 
-- It reads from one member.  When it has heard nothing new for ten seconds, or
-  not what it was notified of, it asks all, and reads on from the next one.
+- It looks for the next record four times a second.  (A watch of etcd would cost
+  as much, and be one more mechanism.)
 - It syncs after each answer, and saves up to a second later; a change of the
   epoch or of the generation at once.  (Its place is noted in the log by
   roles.presence.)
@@ -22,7 +22,6 @@ called by any thread, at any time, and again.
 
 import contextlib
 import logging
-import math
 import threading
 import time
 import typing
@@ -44,22 +43,17 @@ from ..log.interface import Trimmed
 from ..log.interface import Unanswered
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
-from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .follower import Follower
 
 logger = logging.getLogger(__name__)
 
-#: In seconds: the longest wait for a record; the longest delay of saving; how
-#: often to ask how far the log is.
-WAIT = 1.0
+#: In seconds: how often to look for a record that follows; the longest delay of
+#: saving; how often to ask how far the log is.
+LOOK_EVERY = 0.25
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
-
-#: The time of a last try that makes the next one due at once.  (Not 0: the
-#: clock may begin when the machine starts, so 0 may be a second ago.)
-NEVER = -math.inf
 
 
 class Lag(typing.NamedTuple):
@@ -84,10 +78,8 @@ class Standby:
             target=self._run, daemon=True, name=f'standby of {follower.name}')
         #: Where the log ends, as far as is known, and where its file ends.
         self._head, self._head_end = follower.state.place.sequence, 0
-        self._measured = self._news = self._heard = time.monotonic()
+        self._measured = self._heard = time.monotonic()
         self._save_due: float | None = None
-        #: The last wait has ended early: there should be a record.
-        self._is_notified = False
         self._pause = FIRST_PAUSE
         rate = follower.packs.scrub_rate
         self._scrub = None if rate is None else Scrub(File(
@@ -187,8 +179,6 @@ class Standby:
         try:
             self._step()
         except Unanswered as error:
-            # The log was out of sight: ask all members.
-            self._news = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
@@ -204,8 +194,9 @@ class Standby:
 
     def _try_again(self, trouble: str) -> None:
         # What was read, and not applied, is read again, from the next member.
+        # (The log may have been out of sight for long.)
         self._log.turn()
-        self._reader = Reader(self._log, self._follower.state)
+        self._reader = Reader(self._log, self._follower.state, asks_all=True)
         if self._stopping.wait(self._pause):
             return
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -218,7 +209,7 @@ class Standby:
     def _step(self) -> None:
         self._follower.check_its_name()
         now = time.monotonic()
-        given = self._read(now)
+        given = self._reader.read()
         if given:
             self._take(given)
             self._measure_if_due(now)
@@ -227,16 +218,7 @@ class Standby:
             self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
         if not given:
-            self._wait(now)
-
-    def _read(self, now: float) -> list[Apply]:
-        given = self._reader.read()
-        if given:
-            self._news, self._is_notified = now, False
-        elif self._is_notified or now >= self._news + LOOKED_EVERY:
-            self._news = now
-            given = self._reader.look()
-        return given
+            self._stopping.wait(LOOK_EVERY)
 
     def _take(self, given: Sequence[Apply]) -> None:
         follower, last = self._follower, given[-1].state
@@ -281,14 +263,6 @@ class Standby:
                 follower.save()
                 self._save_due = None
                 follower.save_index(self._index_every)
-
-    def _wait(self, now: float) -> None:
-        """Wait until there may be a record, or something is due."""
-        seconds = WAIT
-        if self._save_due is not None:
-            seconds = min(seconds, max(0.0, self._save_due - now))
-        self._log.wait(self.state.place.sequence + 1, seconds)
-        self._is_notified = time.monotonic() < now + seconds
 
 
 def _era(state: State) -> tuple[int, int]:

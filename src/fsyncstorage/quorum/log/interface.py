@@ -27,7 +27,7 @@ order: a note of each node, and the chunks of staged blobs.
 
 Any call may raise Unanswered: it took effect, or did not, or still will.  Each
 call says what it promises then.  Several threads may make calls, but `ask`,
-`answered` and `append` belong to one thread, and so does `wait`.
+`answered` and `append` belong to one thread.
 """
 
 import time
@@ -130,14 +130,6 @@ class Log(typing.Protocol):
 
         It returns a few records, or one that is large.  Raise Trimmed if this
         record was removed.
-        """
-
-    def wait(self, sequence: int, seconds: float) -> None:
-        """Return when this record may be there, or after `seconds`.
-
-        A notice may be lost, so the caller reads in any case.  Where an engine
-        cannot watch, the call still takes a moment, so that the caller may
-        repeat it at once.
         """
 
     def trim(self, first: int) -> None:
