@@ -118,7 +118,7 @@ def _rejoined(path: str, log: Log, stopping: threading.Event,
             _refuse_another_file(file, kept)
             surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)
-            _refuse_a_lost_log(file, kept, surveyed.end, indexing.durable)
+            _refuse_a_lost_log(file, kept, surveyed.end)
         _cut(file, kept.state.end)
         blobs = None
         if blob_dir is not None:
@@ -222,13 +222,12 @@ def _survey(log: Log, state: State, patience: Patience,
     return Surveyed(state, end, swap)
 
 
-def _refuse_a_lost_log(file: datafile.DataFile, kept: Kept, log_end: int,
-                       index_end: int) -> None:
+def _refuse_a_lost_log(file: datafile.DataFile, kept: Kept,
+                       log_end: int) -> None:
     """Refuse a log that lacks what this node knows to have been in it."""
     window = Window.of_file(file.fileno())
     evidence.refuse_other_releases(window, kept.state.end, kept.tie.tid)
-    durable = max(index_end, evidence.durable_end(
-        window, kept.state.end, kept.tie.tid))
+    durable = evidence.durable_end(window, kept.state.end, kept.tie.tid)
     if durable > log_end:
         raise Refused(
             f'{file.name}: the log ends at {log_end} of the file, and what the'

@@ -351,6 +351,12 @@ class Replicator(Replica):
             self._keeper.save()
             self._staging.kept(self._keeper.kept.place.sequence)
 
+    def keep_up_to(self, end: int) -> None:
+        assert self._keeper is not None
+        self._keeper.save()
+        if self._keeper.kept.end < end:
+            raise OSError('what the log has of it could not be saved')
+
     def stop(self) -> None:
         self._stopped.set()
         self._log.stop()
