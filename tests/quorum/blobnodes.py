@@ -19,6 +19,7 @@ from fsyncstorage.quorum.log.reading import Reader
 from ..support import begin
 from ..support import until
 from .fakelog import FakeLog
+from .logged import apply
 from .logged import bootstrap
 from .nodes import IN_PROCESS
 from .nodes import NodeTest
@@ -95,7 +96,7 @@ class BlobNodeTest(NodeTest):
         reader = Reader(follower.log, follower.state)
         while given := reader.read():
             for applied in given:
-                follower.apply(applied)
+                apply(follower, applied)
         follower.sync()
 
     def begin_blobs(self, storage, contents, serials={}):

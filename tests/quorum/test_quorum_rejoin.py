@@ -37,6 +37,7 @@ from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import FollowTest
 from .logged import Logged
+from .logged import apply
 from .logged import contents
 from .logged import found_in
 from .logged import patient
@@ -339,7 +340,7 @@ class AnyLog(FollowTest):
                 log.faults.extend(value)
                 for applied in Reader(log, follower.state).to_the_end(
                         patient()):
-                    follower.apply(applied)
+                    apply(follower, applied)
             elif step == 'keep':
                 follower.sync()
                 follower.save()

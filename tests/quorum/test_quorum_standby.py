@@ -313,14 +313,11 @@ class Takeover(FollowTest):
         self.is_handed_over(follower)
 
     def test_a_pack_that_the_standby_had_not_ended(self):
-        """It was broken off with the standby, and is made again."""
         follower = self.rejoin()
-        follower.stopping = threading.Event()   # as a standby has its own
         self.logged.objects = 5
         self.logged.write(*range(10, 60)).begin_pack()
         self.apply_all(follower)
         self.logged.swap()
-        follower.stopping.set()
         leading = Thread(self.lead, follower)
         self.assertIsNotNone(leading.result())
         self.is_handed_over(follower)

@@ -46,6 +46,7 @@ from .fetching import Fetching
 from .fetching import refuse_without
 from .follower import Follower
 from .indexing import Indexing
+from .repacking import Late
 from .spool import Spool
 from .spool import with_spool
 
@@ -84,7 +85,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     patience = Patience(Outage('this start waits', path), stopping)
     for _ in range(log.members):
         try:
-            return _rejoined(path, log, stopping, packs, blob_dir, patience)
+            return _rejoined(path, log, packs, blob_dir, patience)
         except Refused as error:
             if error.why is None:  # our own files are refused
                 raise
@@ -93,9 +94,8 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     raise refused
 
 
-def _rejoined(path: str, log: Log, stopping: threading.Event,
-              packs: repacking.Options, blob_dir: str | None,
-              patience: Patience) -> Follower:
+def _rejoined(path: str, log: Log, packs: repacking.Options,
+              blob_dir: str | None, patience: Patience) -> Follower:
     with contextlib.ExitStack() as stack:
         stack.enter_context(seal.naming(path))
         lock_file = opening.lock_name(path)
@@ -132,8 +132,7 @@ def _rejoined(path: str, log: Log, stopping: threading.Event,
                 blobs.blob_dir, blobs.helper, packs.keep_old), path,
                 links=False)
         follower = Follower(
-            lock_file, file, kept, indexing, log, stopping, packs, spool,
-            blobs)
+            lock_file, file, kept, indexing, log, packs, spool, blobs)
         stack.callback(follower.close)
         if _catch_up(follower, log, surveyed, patience):
             lists.remove()
@@ -261,10 +260,10 @@ def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
     for applied in Reader(log, follower.state).to_the_end(patience):
         if applied.state.place.sequence > last:
             break
-        if isinstance(applied.record.body, PackSwap) and (
-                not follower.has_its_pack(LONGEST_WAIT)):
+        try:
+            patience.answer(follower.apply, applied, LONGEST_WAIT)
+        except Late:
             break
-        patience.answer(follower.apply, applied)
         whole, kept = follower.whole, follower.kept
         if (whole.generation != kept.generation
                 or whole.end > kept.end + KEPT_AFTER):

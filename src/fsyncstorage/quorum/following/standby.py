@@ -5,6 +5,7 @@ storage can be opened on the file without reading it (`Follower.hand_over`).
 
 - It looks for the next record four times a second.  (A watch of etcd would cost
   as much, and be one more mechanism.)
+- While its pack is late for a swap, it keeps what follows that (spool).
 - It syncs after each answer, and saves up to a second later; a change of the
   epoch or of the generation at once.  (Its place is noted in the log by
   roles.presence.)
@@ -46,6 +47,7 @@ from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .follower import Follower
+from .repacking import Late
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,8 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY = 0.25
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
+#: Seconds for which a swap waits for its pack without a spool.
+SOON = 0.5
 
 
 class Lag(typing.NamedTuple):
@@ -73,7 +77,9 @@ class Standby:
         self._index_every = index_every
         self._on_end = on_end
         self._reader = Reader(self._log, follower.state)
-        self._stopping = follower.stopping = threading.Event()
+        #: A swap that waits for the pack of this node, or nothing.
+        self._late: list[Apply] = []
+        self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'standby of {follower.name}')
         #: Where the log ends, as far as is known, and where its file ends.
@@ -142,7 +148,7 @@ class Standby:
     @property
     def seconds_without_contact(self) -> float:
         """How long the log has not answered."""
-        return time.monotonic() - max(self._heard, self._follower.heard)
+        return time.monotonic() - self._heard
 
     @property
     def follower(self) -> Follower:
@@ -197,6 +203,7 @@ class Standby:
         # (The log may have been out of sight for long.)
         self._log.turn()
         self._reader = Reader(self._log, self._follower.state, asks_all=True)
+        self._late = []
         if self._stopping.wait(self._pause):
             return
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -209,7 +216,7 @@ class Standby:
     def _step(self) -> None:
         self._follower.check_its_name()
         now = time.monotonic()
-        given = self._reader.read()
+        given = self._late or self._reader.read()
         if given:
             self._take(given)
             self._measure_if_due(now)
@@ -223,8 +230,13 @@ class Standby:
     def _take(self, given: Sequence[Apply]) -> None:
         follower, last = self._follower, given[-1].state
         self._has_come_to(last, max(self._head, last.place.sequence))
+        patience, self._late = 0.0 if self._late else SOON, []
         for applied in given:
-            follower.apply(applied)
+            try:
+                follower.apply(applied, patience)
+            except Late:
+                self._wait_for_pack(applied)
+                return
             if self._scrub is not None and isinstance(
                     applied.record.body, PackSwap):
                 self._scrub.begin_anew()
@@ -233,6 +245,13 @@ class Standby:
             self._save_due = 0.0
         elif follower.synced is not follower.kept and self._save_due is None:
             self._save_due = time.monotonic() + SAVED_AFTER
+
+    def _wait_for_pack(self, swap: Apply) -> None:
+        """Keep what follows the swap, and apply that again later."""
+        self._late = [swap]
+        self._reader = Reader(self._log, swap.state)
+        if not self._follower.spool_on():
+            self._stopping.wait(LOOK_EVERY)
 
     def _has_come_to(self, state: State, head: int) -> None:
         self._head, self._head_end = head, max(
