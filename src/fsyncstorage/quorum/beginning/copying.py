@@ -75,7 +75,7 @@ def copied(source: str, path: str, log: Log, name: bytes,
     """
     _refuse_a_taken_path(path)
     author = Author(name, new_identity())
-    author.noted(log)  # a name that is taken is refused at once
+    author.refuse_another(log, log.notes())
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         stack.callback(datafile.remove_if_there, path + SUFFIX)
@@ -197,7 +197,7 @@ def _reading(file: datafile.DataFile) -> states.Read:
 def _noted(author: Author, log: Log, kept: Kept) -> Iterator[None]:
     """A context: the log keeps what the copy needs.  If the copy fails, its
     note is removed."""
-    author.noted(log)
+    author.refuse_another(log, log.notes())
     try:
         author.note(log, kept.state.place)
         yield

@@ -127,7 +127,7 @@ class Trimming:
     def round(self) -> None:
         if self._said_first:
             self._remove_what_was_said()
-        self._author.noted(self._log)  # another node may have our name
+        self._author.refuse_another(self._log, self._log.notes())
         ends = members.ends(self._log)
         places = self._places(ends)
         self._see_who_is_behind(places)
