@@ -62,6 +62,7 @@ from .keeping import Keeper
 from .loglimit import LogLimit
 from .loglimit import Trims
 from .staging import Staging
+from .tidying import Tidying
 from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
@@ -82,7 +83,6 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 class Replicator(Replica):
 
     _keeper: Keeper | None = None
-    _trimming: Trimming | None = None
     _is_closed = False
     #: Why nothing more is offered, once `_stopped` is set.
     _why = 'it was closed before its log had all'
@@ -98,7 +98,9 @@ class Replicator(Replica):
         self._limit = LogLimit(0 if trims is None else trims.limit,
                                writer.held, Earlier(log))
         self._staging = Staging(
-            log, writer, self._limit, self._refuse_when_stopped)
+            log, writer, self._limit, self._refuse_when_stopped,
+            lambda: self._tidying.wake(), lambda: self._tidying.may_be_full())
+        self._tidying = Tidying(log, self._limit, self._staging)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -125,13 +127,11 @@ class Replicator(Replica):
         self._keeper.start()
         self._watch.start()
         self._limit.begin(path, state.place)
-        self._staging.begin(path, state)
-        if self._trims is not None:
-            self._trimming = Trimming(
-                path, self._log,
-                Author(self._trims.node, self._keeper.identity), self.say,
-                self._trims.drops, self._limit)
-            self._trimming.start()
+        self._staging.begin(path)
+        trims = self._trims
+        self._tidying.begin(path, state, None if trims is None else Trimming(
+            path, self._log, Author(trims.node, self._keeper.identity),
+            self.say, trims.drops, self._limit))
 
     # A vote
 
@@ -222,7 +222,8 @@ class Replicator(Replica):
             self._writer.answered()
         except Unanswered as error:
             if isinstance(error, Full):
-                self._staging.may_be_full()
+                with contextlib.suppress(Unanswered):
+                    self._tidying.make_room()
             self._stopped.wait(self._outage.pause(error))
         except Fenced:
             self._outage.answered()
@@ -365,8 +366,7 @@ class Replicator(Replica):
         # In reverse, and each one even if another raises.
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_log)
-            if self._trimming is not None:
-                stack.callback(self._trimming.close)
+            stack.callback(self._tidying.close)
             stack.callback(self._staging.close)
             stack.callback(self._watch.close)
             stack.callback(self.stop)
