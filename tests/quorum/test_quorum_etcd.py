@@ -14,7 +14,6 @@ from fsyncstorage.quorum.etcd import member
 from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.checks import check
 from fsyncstorage.quorum.etcd.checks import survey
-from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
@@ -27,6 +26,7 @@ from ..support import PATIENCE
 from ..support import until
 from . import etcdcluster
 from . import tlsfiles
+from .gateway import OneCall
 from .logcontract import START
 from .logcontract import A
 from .logcontract import B
@@ -92,7 +92,7 @@ class EtcdCase(unittest.TestCase):
         self.prefix = f'test{next(PREFIXES)}'
 
     def another(self, addresses=None, **options):
-        log = EtcdLog(Settings(
+        log = OneCall(Settings(
             [address(each) for each in addresses or self.cluster.addresses],
             **{'prefix': self.prefix, **options}))
         self.addCleanup(log.close)

@@ -145,10 +145,6 @@ class EtcdLog:
 
     # Records
 
-    def append(self, before: Place, place: Place, raw: bytes) -> None:
-        self.ask(before, place, raw)
-        self.answered()
-
     def ask(self, before: Place, place: Place, raw: bytes) -> None:
         if len(raw) > LARGEST:
             raise ValueError(f'a record of {len(raw)} bytes')
