@@ -14,7 +14,6 @@ values that were replaced, take room until they are compacted.  So `trim` also
 compacts, and quorum.etcd.room does more where that does not help.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -46,11 +45,11 @@ from .member import Asked
 from .member import Member
 from .messages import Fields
 from .messages import Message
+from .messages import Status
 from .pace import Pace
 from .room import Room
 from .settings import Settings
 from .trouble import Lost
-from .trouble import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +93,10 @@ class EtcdLog:
         self.cluster.turn_from(self.cluster.preferred)
 
     def find_leader(self) -> None:
-        for member in self.cluster.members:
-            with contextlib.suppress(Trouble):
-                if messages.status(member.ask(
-                        messages.STATUS, self.cluster.share())).leads:
-                    self.cluster.prefer(member)
-                    break
+        cluster = self.cluster
+        for member, status in cluster.statuses(cluster.share).items():
+            if isinstance(status, Status) and status.leads:
+                cluster.prefer(member)
 
     # The log
 
