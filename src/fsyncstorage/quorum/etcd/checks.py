@@ -57,6 +57,7 @@ MEANING = {
                 ' disarm'),
 }
 
+
 class Survey(typing.NamedTuple):
     #: By the addresses of all members; for one that did not answer, the error.
     members: dict[str, Status | Trouble]
