@@ -82,7 +82,7 @@ class Standby:
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'standby of {follower.name}')
-        #: Where the log ends, as far as is known, and where its file ends.
+        #: Where the log has ended at the last look, and where its file ends.
         self._head, self._head_end = follower.state.place.sequence, 0
         self._measured = self._heard = time.monotonic()
         self._save_due: float | None = None
@@ -218,18 +218,16 @@ class Standby:
         now = time.monotonic()
         given = self._late or self._reader.read()
         if given:
-            self._take(given)
             self._measure_if_due(now)
+            self._take(given)
         else:
             self.has_caught_up = True
-            self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
         if not given:
             self._stopping.wait(LOOK_EVERY)
 
     def _take(self, given: Sequence[Apply]) -> None:
-        follower, last = self._follower, given[-1].state
-        self._has_come_to(last, max(self._head, last.place.sequence))
+        follower = self._follower
         patience, self._late = 0.0 if self._late else SOON, []
         for applied in given:
             try:
@@ -253,10 +251,6 @@ class Standby:
         if not self._follower.spool_on():
             self._stopping.wait(LOOK_EVERY)
 
-    def _has_come_to(self, state: State, head: int) -> None:
-        self._head, self._head_end = head, max(
-            self._head_end if head > state.place.sequence else 0, state.next)
-
     def _measure_if_due(self, now: float) -> None:
         """Ask how far the log is."""
         if now < self._measured + MEASURED_EVERY:
@@ -264,7 +258,7 @@ class Standby:
         self._measured = now
         # (This is only a figure: reading finds what is wrong.)
         with contextlib.suppress(Missing, Trimmed, ValueError):
-            self._head = self._log.ends().head.sequence
+            self._head, self._head_end = self._log.ends().head.sequence, 0
             for raw in self._log.read(self._head)[:1]:
                 last = records.parse(raw)
                 if last.generation == self.state.generation:
