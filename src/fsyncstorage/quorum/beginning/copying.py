@@ -155,7 +155,7 @@ def _opened(source: str) -> tuple[Kept, datafile.DataFile]:
                 f'{source} is no file of a node: there is no'
                 f' {source}{states.SUFFIX}')
         file = datafile.open_existing(source, read_only=True)
-        misfit = states.misfit(kept, _reading(file), file.size())
+        misfit = states.misfit(kept, states.reading(file), file.size())
         if misfit is None:
             return kept, file
         file.close()
@@ -185,10 +185,6 @@ def _refuse_if_too_old(source: str, kept: Kept, first: int) -> None:
             f'{source} is too old: what comes next for it is record {needed},'
             f' and what the log keeps begins at {first}. Take a newer copy, or'
             ' a node that runs')
-
-
-def _reading(file: datafile.DataFile) -> states.Read:
-    return lambda position, length: os.pread(file.fileno(), length, position)
 
 
 # What the log keeps for the copy
@@ -291,12 +287,12 @@ def _give_names(path: str, kept: Kept) -> None:
     """First to what is kept: without the file, a start is refused, and the
     copy can be repeated."""
     with datafile.open_existing(path + SUFFIX, read_only=True) as copy:
-        misfit = states.misfit(kept, _reading(copy), copy.size())
+        misfit = states.misfit(kept, states.reading(copy), copy.size())
         if misfit is not None:
             raise FileStorageError(
                 f'{path}{SUFFIX} is no copy of what was kept: {misfit}. Check'
                 ' the disks and the memory of both machines')
         # (Without a file that is about to come: that file is not here.)
-        states.save(path, kept.state, _reading(copy), kept.node)
+        states.save(path, kept.state, states.reading(copy), kept.node)
     datafile.disk.replace(path + SUFFIX, path)
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))

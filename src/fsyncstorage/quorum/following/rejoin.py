@@ -125,7 +125,7 @@ def _rejoined(path: str, log: Log, packs: repacking.Options,
             blobs = Fetching(path, blob_dir)
             lists.remove_files(blobs.helper, kept.tie.tid)
         if kept is not found:
-            states.save(path, kept.state, _reading(file), kept.node)
+            states.save(path, kept.state, states.reading(file), kept.node)
             unfinished.remove_what_is_left(path)
         if blobs is not None:
             packedblobs.take_up(repacking.BlobDirectory(
@@ -190,16 +190,12 @@ def _refuse_another_file(file: datafile.DataFile, kept: Kept) -> None:
     """Refuse a file that is not the one that was kept, or lacks some of it."""
     opening.lock(file)
     opening.check_magic(file, read_only=True)
-    misfit = states.misfit(kept, _reading(file), file.size())
+    misfit = states.misfit(kept, states.reading(file), file.size())
     if misfit is not None:
         raise Refused(
             f'{file.name} is not the file that {file.name}{states.SUFFIX} is'
             f' about: {misfit}. Put the right file there, with what was kept'
             f' beside it; or {ANEW}')
-
-
-def _reading(file: datafile.DataFile) -> states.Read:
-    return lambda position, length: os.pread(file.fileno(), length, position)
 
 
 # What the log has

@@ -3,8 +3,8 @@
 The thread reads, applies, syncs, and keeps the index in memory, so that a
 storage can be opened on the file without reading it (`Follower.hand_over`).
 
-- It looks for the next record four times a second.  (A watch of etcd would cost
-  as much, and be one more mechanism.)
+- It looks for the next record four times a second.  (A watch of etcd would
+  cost as much, and be one more mechanism.)
 - While its pack is late for a swap, it keeps what follows that (spool).
 - It syncs after each answer, and saves up to a second later; a change of the
   epoch or of the generation at once.  (Its place is noted in the log by
@@ -51,8 +51,8 @@ from .repacking import Late
 
 logger = logging.getLogger(__name__)
 
-#: In seconds: how often to look for a record that follows; the longest delay of
-#: saving; how often to ask how far the log is.
+#: In seconds: how often to look for a record that follows; the longest delay
+#: of saving; how often to ask how far the log is.
 LOOK_EVERY = 0.25
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0

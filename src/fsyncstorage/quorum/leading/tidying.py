@@ -7,8 +7,8 @@ thread of the node that writes which does this.
   thread's time (held).  When that is known, and then once an hour, all staged
   blobs that no record names, and no vote has under way, are removed.
 - What all nodes have kept is trimmed (trimming).
-- If the engine is full, it is told to make room (`make_room`).  A primary cannot
-  keep its lease then, so nobody else is there to do it.
+- If the engine is full, it is told to make room (`make_room`).  A primary
+  cannot keep its lease then, so nobody else is there to do it.
 
 To remove what is needed would lose it for good.  So the needed ids are
 collected after the existing ones: an id is known as under way before it has a
@@ -36,8 +36,8 @@ from .writer import Fenced
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look to the next; from one sweep to the next; from one try to
-#: make room to the next.
+#: Seconds from one look to the next, from one sweep to the next, and from one
+#: try to make room to the next.
 LOOK_EVERY = 0.5
 SWEPT_EVERY = 3600.0
 ROOM_EVERY = 60.0

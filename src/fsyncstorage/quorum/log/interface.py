@@ -106,8 +106,8 @@ class Log(typing.Protocol):
     # Records
 
     def ask(self, before: Place, place: Place, raw: bytes) -> None:
-        """Send an append, and return at once: put a record at `place`, and move
-        the head there, if the head is `before`.
+        """Send an append, and return at once: put a record at `place`, and
+        move the head there, if the head is `before`.
 
         If `answered` is not called, no answer is read: the append may take
         effect, now or later.
