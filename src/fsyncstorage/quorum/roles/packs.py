@@ -69,9 +69,9 @@ class Others:
 def _has_other_data(name: bytes) -> FileStorageError:
     error = FileStorageError(
         f'the node {shown(name)} cannot pack its file (its log says why), or'
-        ' has packed it to other bytes than this node: one of the two has other'
-        ' data, or is of another release. The pack was given up, and nothing'
-        ' was changed. fsync-check each of them; then make the one that is'
-        ' damaged anew')
+        ' has packed it to other bytes than this node: one of the two has'
+        ' other data, or is of another release. The pack was given up, and'
+        ' nothing was changed. fsync-check each of them; then make the one'
+        ' that is damaged anew')
     logger.critical('%s', error)
     return error
