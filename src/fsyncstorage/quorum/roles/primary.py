@@ -46,6 +46,7 @@ from ...storage.host import Host
 from ..leading.loglimit import Trims
 from ..leading.replicator import START_AGAIN
 from ..leading.replicator import Replicator
+from ..leading.replicator import told
 from ..leading.writer import Writer
 from ..log.interface import Log
 from ..log.interface import Unanswered
@@ -184,11 +185,13 @@ class Primary(Replicator):
 
     # A pack
 
-    def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
-        others = packs.Others(part)
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
+        assert self._pack is not None
+        others = packs.Others(self._pack.id + part)
         while others.is_waited_for(self._presence.heard):
             look()
-            self._refuse_when_stopped()
+            with told():
+                self._refuse_when_stopped()
             self._stopped.wait(LOOK_EVERY)
         others.log_late(self._presence.heard)
 
