@@ -83,8 +83,8 @@ class Engine:
         self.blobs = {}  # chunks, by id and number
         #: A member's own chunks, by member, id and number; None: it has none.
         self.damaged_blobs = {}
-        #: It takes nothing more; and whether it can make room.
-        self.is_full = self.has_free_pages = False
+        #: It takes nothing more.
+        self.is_full = False
         self.changed = threading.RLock()
 
     # What befalls it
@@ -153,13 +153,6 @@ class Engine:
 
     def trim(self, first):
         self.first = max(self.first, first)
-
-    def make_room(self):
-        was_full = self.is_full
-        if self.has_free_pages:
-            self.is_full = False
-        self._needs_room()
-        return was_full
 
     def hold(self, caller, holder, seconds, may_take=lambda: True):
         self._needs_room()
@@ -288,9 +281,6 @@ class FakeLog:
 
     def trim(self, first):
         self._call('trim', first)
-
-    def make_room(self):
-        return self._call('make_room')
 
     def hold(self, holder, seconds, may_take=lambda: True):
         return self._call('hold', id(self), holder, seconds, may_take)

@@ -31,11 +31,10 @@ KV = '/etcdserverpb.KV/'
 AUTHENTICATE = '/etcdserverpb.Auth/Authenticate'
 STATUS = '/etcdserverpb.Maintenance/Status'
 ALARM = '/etcdserverpb.Maintenance/Alarm'
-DEFRAGMENT = '/etcdserverpb.Maintenance/Defragment'
 MEMBER_LIST = '/etcdserverpb.Cluster/MemberList'
 
-#: Of a comparison; of what becomes of an alarm.
-GREATER, CREATE, DEACTIVATE = 1, 1, 2
+#: Of a comparison.
+GREATER, CREATE = 1, 1
 
 #: Of gRPC, by their numbers.
 CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -51,8 +50,8 @@ class Store:
         self.changed = threading.Lock()
         self.values = {}
         self.revision = 1
-        #: No put is taken; and there would be room.
-        self.full = self.has_free_pages = False
+        #: No put is taken.
+        self.full = False
         self.users = {}  # passwords, by name
         self.tokens = set()
 
@@ -198,7 +197,6 @@ class Gateway:
             AUTHENTICATE: self.authenticate,
             STATUS: self.status,
             ALARM: self.alarm,
-            DEFRAGMENT: lambda request: {},
             MEMBER_LIST: lambda request: {'members': [{}] * self.voting},
         }[path](request)
         return answer_to(path, header={
@@ -221,8 +219,6 @@ class Gateway:
                 'dbSizeInUse': 16384, 'dbSizeQuota': 1 << 31}
 
     def alarm(self, request):
-        if request.action == DEACTIVATE and self.store.has_free_pages:
-            self.store.full = False
         return {'alarms': [{'memberID': 1, 'alarm': 1}]
                 } if self.store.full else {}
 

@@ -165,10 +165,6 @@ class Contract:
             self.log.trim(1)
         self.assertEqual(list(self.log.read(1)), [b'1'])
 
-    def test_one_that_is_not_full_makes_no_room(self):
-        self.append(b'1')
-        self.assertFalse(self.log.make_room())
-
     # The lease
 
     def test_one_has_the_lease(self):
@@ -269,7 +265,7 @@ class Contract:
                 ('trim', 1), ('hold', A, 1), ('holder',), ('let_go', A),
                 ('note', A, b''), ('notes',), ('forget', A),
                 ('stage', A, 0, b''), ('staged', A, 0), ('unstage', [A]),
-                ('all_staged',), ('make_room',)):
+                ('all_staged',)):
             with self.subTest(name), self.assertRaises(Unanswered):
                 getattr(self.log, name)(*args)
 

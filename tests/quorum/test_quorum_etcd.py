@@ -11,7 +11,6 @@ import unittest
 from unittest import mock
 
 from fsyncstorage.quorum.etcd import member
-from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.checks import check
 from fsyncstorage.quorum.etcd.checks import survey
 from fsyncstorage.quorum.etcd.settings import Settings
@@ -213,7 +212,7 @@ class Faults(FaultsCase):
 
 @etcdcluster.needed
 class NoRoom(FaultsCase):
-    """A database that is full, and has room again."""
+    """A database that is full."""
 
     layer = SMALL
     def fill(self, id):
@@ -221,44 +220,17 @@ class NoRoom(FaultsCase):
             for number in range(100):
                 self.log.stage(id, number, os.urandom(1 << 20))
 
-    def test_it_makes_room(self):
-        """Of what was removed; a compaction, or an alarm that is taken back,
-        is not enough."""
-        self.assertFalse(self.log.make_room())
+    def test_what_can_be_removed(self):
+        """So nothing grows further; its operator makes room."""
         self.write()
-        self.log.hold(A, 60)
-        for _ in range(2):
-            self.fill(A)
-            self.log.unstage([A])
-            self.log.trim(5)
-            with self.assertRaises(Full):
-                self.log.hold(A, 60)
-            self.assertTrue(self.log.make_room())
-            self.assertFalse(self.log.make_room())
-            self.assertTrue(self.log.hold(A, 60))
-            self.write()
-        self.assertEqual(self.log.all_staged(), set())
-        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
-
-    def test_there_is_none(self):
-        """(Once or twice some more comes in.)"""
-        ids = [bytes([number]) * 16 for number in range(1, 9)]
-        with mock.patch.object(room, 'BETWEEN_TRIES', 0.0):
-            with self.assertRaises(Full) as raised:
-                for id in ids:
-                    self.fill(id)
-                    self.log.make_room()
-        self.assertIn('--quota-backend-bytes', str(raised.exception))
-        self.log.unstage(ids)
-        self.assertTrue(self.log.make_room())
-
-    def test_while_a_member_is_away(self):
-        """It is as full as before when it is back: then once more."""
         self.fill(A)
         self.log.unstage([A])
-        self.cluster.followers[0].kill()
-        self.assertTrue(self.log.make_room())
-        self.write()
+        self.log.trim(5)
+        with self.assertRaises(Full) as raised:
+            self.log.hold(A, 60)
+        self.assertIn('etcdctl alarm disarm', str(raised.exception))
+        self.assertEqual(self.log.all_staged(), set())
+        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
 
 
 @etcdcluster.needed
@@ -314,7 +286,6 @@ class Users(AsUser, EtcdCase):
         with self.assertLogs(level='WARNING') as said:
             log.trim(2)
             log.trim(2)
-        self.assertFalse(log.make_room())
         self.assertEqual(len(said.output), 1)
         self.assertIn('--auto-compaction-retention', said.output[0])
         self.assertEqual(log.ends(), Ends(LOG, 2, place(2)))

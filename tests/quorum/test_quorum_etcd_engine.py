@@ -20,8 +20,6 @@ from fsyncstorage.quorum.log.notes import of_nodes
 
 from ..support import PATIENCE
 from ..support import Thread
-from .gateway import ALARM
-from .gateway import DEFRAGMENT
 from .gateway import KV
 from .gateway import GatewaysCase
 from .gateway import Store
@@ -222,19 +220,6 @@ class NoRoom(EtcdCase):
         self.store.full = False
         self.append(b'3')
 
-    def test_it_makes_room(self):
-        """Each member, after a compaction; then the alarm is taken back."""
-        self.store.has_free_pages = True
-        self.assertTrue(self.log.make_room())
-        for gateway in self.gateways.members:
-            self.assertEqual(
-                [path for path, _ in gateway.asked].count(DEFRAGMENT), 1)
-        self.assertIn((2, 1, 1), [
-            (request.action, request.memberID, request.alarm)
-            for gateway in self.gateways.members
-            for path, request in gateway.asked if path == ALARM])
-        self.assertEqual(self.log.all_staged(), {A})
-        self.append(b'3')
 
 
 class Trimming(EtcdCase):
@@ -254,7 +239,7 @@ class Trimming(EtcdCase):
                 call.fail(7, 'etcdserver: permission denied')
 
         self.all_send(instead)
-        with self.assertLogs('fsyncstorage.quorum.etcd.room') as said:
+        with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
             self.log.trim(3)
             self.log.trim(3)
         self.assertEqual(len(said.output), 1)

@@ -179,13 +179,15 @@ class Silence(RolesTest):
         self.assertFalse(storage.object_map().is_retired)
 
     def test_a_log_that_is_full(self):
-        """Nobody commits, so nobody but the lease meets it: room is made, and
-        the node goes on."""
+        """Nobody commits, so nobody but the lease meets it; when its operator
+        has made room, the node goes on."""
         self.a.open()
         storage = self.a.leads()
-        self.engine.is_full = self.engine.has_free_pages = True
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            until(lambda: not self.engine.is_full, 'room is made')
+            self.engine.is_full = True
+            until(lambda: logs.output, 'it says so')
+            self.assertIn('no room', logs.output[0])
+            self.engine.is_full = False
             until(lambda: any('answered again' in each
                               for each in logs.output), 'it goes on')
         self.assertTrue(storage.replica.may_answer())

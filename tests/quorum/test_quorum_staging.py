@@ -322,8 +322,6 @@ class Failing(StagingTest):
 
     def test_an_abort(self):
         storage = self.lead()
-        make_room = mock.Mock()
-        self.patch(self.engine, make_room=make_room)
         for way in 'voted', 'not answered':
             with self.subTest(way):
                 transaction = self.vote_blobs(
@@ -333,7 +331,6 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
-        make_room.assert_not_called()  # it is not full
 
 
 class Removed(StagingTest):
@@ -395,19 +392,6 @@ class Removed(StagingTest):
         until(lambda: len(looks) > 1, 'it has looked')
         self.assertEqual(len(real()), 3)
 
-    def test_a_full_log_makes_room_by_itself(self):
-        """What was dropped is removed before."""
-        transaction = self.vote_blobs(self.storage, {20: b'x'})
-        with mock.patch.object(self.storage.replica._tidying, 'wake'):
-            self.storage.tpc_abort(transaction)
-        real, seen = self.engine.make_room, []
-        self.patch(self.engine, make_room=lambda: (
-            seen.append(self.engine.all_staged()), real())[1])
-        self.engine.is_full = self.engine.has_free_pages = True
-        with self.assertLogs(tidying.__name__, 'WARNING') as logs:
-            commit(self.storage, {30: b'x'})
-            until(lambda: logs.output, 'it says so')
-        self.assertEqual(seen, [self.used])
 
 
 class WaitingInAServer(RoomTest, Served):

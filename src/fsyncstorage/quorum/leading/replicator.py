@@ -53,7 +53,6 @@ from ..history.record import PackBegin
 from ..history.record import PackEnd
 from ..history.record import PackSwap
 from ..history.record import Trim
-from ..log.interface import Full
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.notes import Author
@@ -100,7 +99,7 @@ class Replicator(Replica):
                                writer.held, Earlier(log))
         self._staging = Staging(
             log, writer, self._limit, self._refuse_when_stopped,
-            lambda: self._tidying.wake(), lambda: self._tidying.may_be_full())
+            lambda: self._tidying.wake())
         self._tidying = Tidying(log, self._limit, self._staging)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
@@ -225,9 +224,6 @@ class Replicator(Replica):
         try:
             self._writer.answered()
         except Unanswered as error:
-            if isinstance(error, Full):
-                with contextlib.suppress(Unanswered):
-                    self._tidying.make_room()
             self._stopped.wait(self._outage.pause(error))
         except Fenced:
             self._outage.answered()

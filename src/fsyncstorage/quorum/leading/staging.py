@@ -84,14 +84,12 @@ class Staging:
 
     def __init__(self, log: Log, writer: Writer, limit: LogLimit,
                  refuse: Callable[[], object],
-                 on_drop: Callable[[], object],
-                 on_full: Callable[[], object]) -> None:
-        """`refuse` raises NotReplicated if nothing more is to be offered.
-        `on_drop` and `on_full` wake the thread that removes."""
+                 on_drop: Callable[[], object]) -> None:
+        """`refuse` raises NotReplicated if nothing more is to be offered;
+        `on_drop` wakes the thread that removes."""
         self._log = log
         self._refuse = refuse
         self._on_drop = on_drop
-        self._on_full = on_full
         self._writer = writer
         self._limit = limit
         self._path = ''
@@ -186,7 +184,6 @@ class Staging:
         try:
             self._log.stage(id, number, chunk)
         except Full as error:
-            self._on_full()
             raise StorageError(
                 f'{self._path}: its log has no room for the blobs of this'
                 f' transaction ({error}). Nothing of it was stored'

@@ -7,8 +7,6 @@ thread of the node that writes which does this.
   thread's time (held).  When that is known, and then once an hour, all staged
   blobs that no record names, and no vote has under way, are removed.
 - What all nodes have kept is trimmed (trimming).
-- If the engine is full, it is told to make room (`make_room`).  A primary
-  cannot keep its lease then, so nobody else is there to do it.
 
 To remove what is needed would lose it for good.  So the needed ids are
 collected after the existing ones: an id is known as under way before it has a
@@ -17,14 +15,12 @@ stay: they belong to a writer of which this one need not know yet.
 """
 
 import logging
-import threading
 import time
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
 from ..history.fold import State
 from ..history.staged import epoch_of
-from ..log.interface import Full
 from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Trimmed
@@ -36,11 +32,9 @@ from .writer import Fenced
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look to the next, from one sweep to the next, and from one
-#: try to make room to the next.
+#: Seconds from one look to the next, and from one sweep to the next.
 LOOK_EVERY = 0.5
 SWEPT_EVERY = 3600.0
-ROOM_EVERY = 60.0
 #: How many blobs one call removes.
 AT_ONCE = 1000
 
@@ -53,10 +47,6 @@ class Tidying:
         self._staging = staging
         self._trimming: Trimming | None = None
         self._path = ''
-        #: The engine may be full; and when it may be told to make room.
-        self._is_full = False
-        self._room_at = 0.0
-        self._removing = threading.Lock()
         #: Bytes that were removed, but not yet freed by the engine.
         self._garbage = 0
         #: The epoch of the writer, and when all staged blobs were checked.
@@ -77,34 +67,6 @@ class Tidying:
         self._thread.start()
         self._thread.wake()
 
-    def may_be_full(self) -> None:
-        """Another thread has met a full engine, and goes on."""
-        self._is_full = True
-        self._thread.wake()
-
-    def make_room(self) -> None:
-        """Tell a full engine to make room; at most once a minute, because that
-        holds up members of it.
-
-        The thread of this may wait for the lock of a sync that has met a full
-        engine: so that sync calls it.  Raise Unanswered.
-        """
-        now = time.monotonic()
-        if now < self._room_at:
-            return
-        self._room_at = now + ROOM_EVERY
-        self._remove_dropped()
-        try:
-            made = self._log.make_room()
-        except Full as error:
-            logger.error('%s: its log is full, and this node could not make'
-                         ' room: %s', self._path, error)
-            return
-        self._is_full = False
-        if made:
-            logger.warning('%s: its log was full, and this node has made room',
-                           self._path)
-
     def close(self) -> None:
         self._thread.close()
 
@@ -112,8 +74,8 @@ class Tidying:
 
     def _work(self) -> None:
         self._pause = LOOK_EVERY
-        for step in (self._remove_dropped, self._make_room_if_full,
-                     self._read_earlier, self._sweep, self._trim):
+        for step in (self._remove_dropped, self._read_earlier, self._sweep,
+                     self._trim):
             try:
                 step()
             except (Missing, Trimmed, Unanswered) as error:
@@ -125,20 +87,15 @@ class Tidying:
                          trouble)
 
     def _remove_dropped(self) -> None:
-        with self._removing:
-            while some := self._staging.dropped(AT_ONCE):
-                self._log.unstage([id for id, _ in some])
-                self._garbage += self._staging.removed(some)
-                if self._garbage >= self._limit.garbage:
-                    self._let_go()
+        while some := self._staging.dropped(AT_ONCE):
+            self._log.unstage([id for id, _ in some])
+            self._garbage += self._staging.removed(some)
+            if self._garbage >= self._limit.garbage:
+                self._let_go()
 
     def _let_go(self) -> None:
         self._log.trim(1)  # removes no record, but compacts
         self._garbage = 0
-
-    def _make_room_if_full(self) -> None:
-        if self._is_full:
-            self.make_room()
 
     def _read_earlier(self) -> None:
         begin = time.monotonic()

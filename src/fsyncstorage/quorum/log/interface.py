@@ -137,15 +137,6 @@ class Log(typing.Protocol):
         removed.  Unanswered: some may be removed, now or later; call it again.
         """
 
-    def make_room(self) -> bool:
-        """Let an engine that is full take back the room of what was removed;
-        false if it is not full.
-
-        Removing needs no room, so the caller has called `trim` and `unstage`
-        before.  Unanswered: there may be room now, or later.  Full: there is
-        none; the error says what the operator can do.
-        """
-
     # The lease
 
     def hold(self, holder: bytes, seconds: float,

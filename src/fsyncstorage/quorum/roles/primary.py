@@ -155,8 +155,6 @@ class Primary(Replicator):
         self._is_silent = silent
         # (Another thread logs it: a handler of the log may wait for a disk.)
         (self._host.hang_up if silent else self._host.go_on)()
-        if silent:
-            self._tidying.may_be_full()  # a full log cannot renew a lease
 
     # Questions to the log
 
