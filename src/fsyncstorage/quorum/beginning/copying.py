@@ -9,21 +9,20 @@ the new node gets the others from the log.
 
 A copy may take hours, and the log must not wait for it: `log-limit` would stop
 the node that leads.  So nothing is noted while it copies: what the other node
-has kept, and then what that has kept meanwhile, as long as that gets quicker.
+has kept, and then what that has kept meanwhile, which is much less.
 
 *The place is noted* then, so that the log is not trimmed past it: that which
 the other node has kept by then, as another look at all blobs may take longer
-than a trim.  The last round is copied under this note.  A node that trims
-first appends a Trim, and then looks at the notes again.  So the copy then
-reads the log for a Trim: if one is about records that the copy needs, the note
-has come too late.
+than a trim.  What is left is copied under this note.  A node that trims first
+appends a Trim, and then looks at the notes again.  So the copy then reads the
+log for a Trim: if one is about records that the copy needs, the note has come
+too late.
 
 The copy gets its name when it is complete and durable.  So it can be
 interrupted at any moment, and repeated.
 """
 
 import contextlib
-import math
 import os
 import threading
 import time
@@ -55,8 +54,8 @@ SUFFIX = '.copied'
 PIECE = 1 << 20
 #: Packs may change the files: how many tries, and seconds between two.
 TRIES, PAUSE = 5, 0.2
-#: Seconds in which little is copied: the log is trimmed once a minute.
-QUICK = 10.0
+#: How often what is kept is copied before the place is noted.
+ROUNDS = 2
 
 Tell = Callable[[str, int], object]
 #: The blob directories to copy from, and to.
@@ -79,31 +78,16 @@ def copied(source: str, path: str, log: Log, name: bytes,
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         stack.callback(datafile.remove_if_there, path + SUFFIX)
-        before, is_new = _copy(source, path + SUFFIX, log, tell, blobs)
-        kept = before if is_new else _newer(source)
-        stack.enter_context(_noted(author, log, kept))
-        _refuse_if_trimmed(source, kept, log)
-        if not is_new:
-            kept = _copy_more(
-                source, path + SUFFIX, before, log, tell, blobs)
+        kept: Kept | None = None
+        for _ in range(ROUNDS):
+            kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
+        noted = _newer(source)
+        stack.enter_context(_noted(author, log, noted))
+        _refuse_if_trimmed(source, noted, log)
+        kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
         kept = kept._replace(node=author.identity)
         _give_names(path, kept)
     return kept
-
-
-def _copy(source: str, target: str, log: Log, tell: Tell,
-          blobs: Blobs | None) -> tuple[Kept, bool]:
-    """Copy what is kept by now, but for a little; return what that is, and
-    whether it is new enough to be noted."""
-    copied: Kept | None = None
-    took = math.inf
-    while True:
-        begun = time.monotonic()
-        kept = _copy_more(source, target, copied, log, tell, blobs)
-        before, took = took, time.monotonic() - begun
-        if copied is not None and not QUICK < took < before / 2:
-            return kept, took <= QUICK
-        copied = kept
 
 
 def _copy_more(source: str, target: str, copied: Kept | None, log: Log,
