@@ -133,7 +133,8 @@ class Appends(OfEtcd):
             def append():
                 nonlocal head
                 place = Place(head.sequence + 1, os.urandom(16))
-                log.append(head, place, os.urandom(size))
+                log.ask(head, place, os.urandom(size))
+                log.answered()
                 head = place
 
             def records():

@@ -49,6 +49,7 @@ from ..quorum.blobnodes import named_blobs
 from ..quorum.fakelog import FakeLog
 from ..quorum.logged import IN_PROCESS
 from ..quorum.logged import Logged
+from ..quorum.logged import apply as apply_one
 from ..quorum.logged import bootstrap
 from ..quorum.logged import contents
 from ..quorum.logged import restored
@@ -189,7 +190,7 @@ def apply(follower, logged, number):
     reader = Reader(FakeLog(logged.engine), follower.state)
     while number > 0 and (given := reader.read()):
         for applied in given:
-            follower.apply(applied)
+            apply_one(follower, applied)
             wait_for_pack(follower)
         number -= len(given)
 

@@ -13,12 +13,13 @@ from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import parse
-from fsyncstorage.quorum.leading import staging
+from fsyncstorage.quorum.leading import tidying
 from fsyncstorage.quorum.log.reading import Reader
 
 from ..support import begin
 from ..support import until
 from .fakelog import FakeLog
+from .logged import apply
 from .logged import bootstrap
 from .nodes import IN_PROCESS
 from .nodes import NodeTest
@@ -66,7 +67,7 @@ class BlobNodeTest(NodeTest):
 
     def setUp(self):
         super().setUp()
-        self.patch(staging, FIRST_PAUSE=0.01, LONGEST_PAUSE=0.01)
+        self.patch(tidying, LOOK_EVERY=0.01)
 
     def blob_dir(self, node):
         return self.path(os.path.join(node, 'blobs'))
@@ -85,8 +86,8 @@ class BlobNodeTest(NodeTest):
 
     def lead(self, node='a', **options):
         storage = super().lead(node, blob_dir=self.blob_dir(node), **options)
-        staged = storage.replica._staging
-        until(lambda: staged._swept is not None,
+        tidied = storage.replica._tidying
+        until(lambda: tidied._swept is not None,
               'it has looked for what was left')
         return storage
 
@@ -95,7 +96,7 @@ class BlobNodeTest(NodeTest):
         reader = Reader(follower.log, follower.state)
         while given := reader.read():
             for applied in given:
-                follower.apply(applied)
+                apply(follower, applied)
         follower.sync()
 
     def begin_blobs(self, storage, contents, serials={}):

@@ -83,9 +83,9 @@ class Engine:
         self.blobs = {}  # chunks, by id and number
         #: A member's own chunks, by member, id and number; None: it has none.
         self.damaged_blobs = {}
-        #: It takes nothing more; and whether it can make room.
-        self.is_full = self.has_free_pages = False
-        self.changed = threading.Condition()
+        #: It takes nothing more.
+        self.is_full = False
+        self.changed = threading.RLock()
 
     # What befalls it
 
@@ -131,7 +131,6 @@ class Engine:
             self.landed(raw)
             self.records.append(raw)
             self.head = place
-            self.changed.notify_all()
 
     def ends(self, member=None):
         self._is_there(member)
@@ -152,20 +151,8 @@ class Engine:
         if member is not None and member % MEMBERS in self.away:
             raise Unanswered(f'member {member}')
 
-    def wait(self, sequence, seconds, stopped):
-        with self.changed:
-            if self.head.sequence < sequence and not stopped():
-                self.changed.wait(seconds)
-
     def trim(self, first):
         self.first = max(self.first, first)
-
-    def make_room(self):
-        was_full = self.is_full
-        if self.has_free_pages:
-            self.is_full = False
-        self._needs_room()
-        return was_full
 
     def hold(self, caller, holder, seconds, may_take=lambda: True):
         self._needs_room()
@@ -292,16 +279,8 @@ class FakeLog:
     def read(self, sequence, member=None):
         return self._call('read', sequence, self._one_of(member))
 
-    def wait(self, sequence, seconds):
-        self._call('wait', sequence, seconds, lambda: self._stopped)
-        if self._stopped:
-            raise Unanswered('wait')
-
     def trim(self, first):
         self._call('trim', first)
-
-    def make_room(self):
-        return self._call('make_room')
 
     def hold(self, holder, seconds, may_take=lambda: True):
         return self._call('hold', id(self), holder, seconds, may_take)
@@ -338,8 +317,6 @@ class FakeLog:
 
     def stop(self):
         self._stopped = True
-        with self._engine.changed:
-            self._engine.changed.notify_all()
 
     def close(self):
         self.stop()

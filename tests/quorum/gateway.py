@@ -24,19 +24,17 @@ from ..support import TestCase
 
 MEMBERS = 3
 CLUSTER = 77
-#: Calls at once; a wait for notices is one.
+#: Calls at once.
 CALLS = 20
 
 KV = '/etcdserverpb.KV/'
-WATCH = '/etcdserverpb.Watch/Watch'
 AUTHENTICATE = '/etcdserverpb.Auth/Authenticate'
 STATUS = '/etcdserverpb.Maintenance/Status'
 ALARM = '/etcdserverpb.Maintenance/Alarm'
-DEFRAGMENT = '/etcdserverpb.Maintenance/Defragment'
 MEMBER_LIST = '/etcdserverpb.Cluster/MemberList'
 
-#: Of a comparison; of what becomes of an alarm.
-GREATER, CREATE, DEACTIVATE = 1, 1, 2
+#: Of a comparison.
+GREATER, CREATE = 1, 1
 
 #: Of gRPC, by their numbers.
 CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -49,11 +47,11 @@ class Failing(Exception):
 class Store:
 
     def __init__(self):
-        self.changed = threading.Condition()
+        self.changed = threading.Lock()
         self.values = {}
         self.revision = 1
-        #: No put is taken; and there would be room.
-        self.full = self.has_free_pages = False
+        #: No put is taken.
+        self.full = False
         self.users = {}  # passwords, by name
         self.tokens = set()
 
@@ -123,9 +121,6 @@ class Call:
     def fail(self, code, words):
         self._context.abort(CODES[code], words)
 
-    def when_ended(self, callback):
-        self._context.add_callback(callback)
-
     def wait_for_the_end(self):
         """Of the call, by its other end."""
         self._ended.wait()
@@ -161,7 +156,6 @@ class Gateway:
         self.instead = lambda call: None
         #: Changes an answer.
         self.altered = lambda path, answer: None
-        self.closed = False
         self.threads = concurrent.futures.ThreadPoolExecutor(CALLS)
         self.server = grpc.server(
             self.threads, [Handler(self)],
@@ -180,14 +174,10 @@ class Gateway:
             with self.store.changed:
                 self.check(call.path, call.token)
                 answer = self.answer(call.path, call.request)
-                self.store.changed.notify_all()
         except Failing as error:
             call.fail(*error.args)
-        if call.path == WATCH:
-            yield from self.watch(call)
-        else:
-            self.altered(call.path, answer)
-            yield answer.SerializeToString()
+        self.altered(call.path, answer)
+        yield answer.SerializeToString()
 
     def check(self, path, token):
         if not self.store.users or path in (AUTHENTICATE, STATUS):
@@ -204,38 +194,14 @@ class Gateway:
             KV + 'Txn': store.txn,
             KV + 'DeleteRange': store.delete_range,
             KV + 'Compact': lambda request: {},
-            WATCH: lambda request: {},
             AUTHENTICATE: self.authenticate,
             STATUS: self.status,
             ALARM: self.alarm,
-            DEFRAGMENT: lambda request: {},
             MEMBER_LIST: lambda request: {'members': [{}] * self.voting},
         }[path](request)
         return answer_to(path, header={
             'cluster_id': self.cluster, 'member_id': self.number + 1,
             'revision': store.revision}, **body)
-
-    def watch(self, call):
-        store, key = self.store, call.request.create_request.key
-        call.when_ended(self.wake)
-        with store.changed:
-            shown = store.values.get(key)
-        yield notice(created=True)
-        while True:
-            with store.changed:
-                store.changed.wait_for(
-                    lambda: self.closed or call.has_ended
-                    or store.values.get(key) != shown)
-                value = store.values.get(key)
-            if self.closed or call.has_ended:
-                return
-            if value is not None:
-                yield notice(events=[{'kv': {'key': key, 'value': value}}])
-            shown = value
-
-    def wake(self):
-        with self.store.changed:
-            self.store.changed.notify_all()
 
     def authenticate(self, request):
         if not self.store.users:
@@ -253,24 +219,16 @@ class Gateway:
                 'dbSizeInUse': 16384, 'dbSizeQuota': 1 << 31}
 
     def alarm(self, request):
-        if request.action == DEACTIVATE and self.store.has_free_pages:
-            self.store.full = False
         return {'alarms': [{'memberID': 1, 'alarm': 1}]
                 } if self.store.full else {}
 
     def close(self):
-        self.closed = True
-        self.wake()
         self.server.stop(None).wait()
         self.threads.shutdown()
 
 
 def answer_to(path, **fields):
     return CLASSES[path.rpartition('/')[2] + 'Response'](**fields)
-
-
-def notice(**fields):
-    return answer_to(WATCH, **fields).SerializeToString()
 
 
 class Gateways:
@@ -289,6 +247,14 @@ class Gateways:
             each.close()
 
 
+class OneCall(EtcdLog):
+    """Where a test needs no halves of an append."""
+
+    def append(self, before, place, raw):
+        self.ask(before, place, raw)
+        self.answered()
+
+
 class GatewaysCase(TestCase):
     """A test of the log on these members."""
 
@@ -302,7 +268,7 @@ class GatewaysCase(TestCase):
         self.store = self.gateways.store
 
     def another(self, clock=clock, **options):
-        log = EtcdLog(Settings(
+        log = OneCall(Settings(
             list(map(address, self.gateways.addresses)), 'test', **options),
             clock)
         log.cluster.patience = self.patience

@@ -165,33 +165,6 @@ class Contract:
             self.log.trim(1)
         self.assertEqual(list(self.log.read(1)), [b'1'])
 
-    def test_one_that_is_not_full_makes_no_room(self):
-        self.append(b'1')
-        self.assertFalse(self.log.make_room())
-
-    # Waiting
-
-    def test_a_notice_comes(self):
-        for sequence in range(1, 4):
-            waiting = threading.Thread(
-                target=self.log.wait, args=(sequence, PATIENCE))
-            waiting.start()
-            other = self.another()
-            other.append(
-                place(sequence - 1) if sequence > 1 else START,
-                place(sequence), b'record')
-            waiting.join(PATIENCE / 2)
-            self.assertFalse(waiting.is_alive())
-
-    def test_what_is_there_is_not_waited_for(self):
-        self.append(b'1', b'2')
-        for sequence in 1, 2, 1:
-            self.log.wait(sequence, 3600)
-
-    def test_a_wait_ends(self):
-        self.log.wait(1, 0.01)
-        self.log.wait(1, 0)
-
     # The lease
 
     def test_one_has_the_lease(self):
@@ -283,31 +256,16 @@ class Contract:
 
     # The end
 
-    def test_a_stop_ends_a_wait(self):
-        found = []
-
-        def wait():
-            try:
-                self.log.wait(1, 3600)
-            except Unanswered as error:
-                found.append(error)
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        self.log.stop()
-        waiting.join(PATIENCE)
-        self.assertEqual(len(found), 1)
-
     def test_after_a_stop_nothing_is_answered(self):
         self.log.stop()
         self.log.ask(START, place(1), b'1')
         for name, *args in (
                 ('answered',), ('create', LOG), ('ends',),
-                ('append', START, place(1), b'1'), ('read', 1), ('wait', 1, 0),
+                ('append', START, place(1), b'1'), ('read', 1),
                 ('trim', 1), ('hold', A, 1), ('holder',), ('let_go', A),
                 ('note', A, b''), ('notes',), ('forget', A),
                 ('stage', A, 0, b''), ('staged', A, 0), ('unstage', [A]),
-                ('all_staged',), ('make_room',)):
+                ('all_staged',)):
             with self.subTest(name), self.assertRaises(Unanswered):
                 getattr(self.log, name)(*args)
 

@@ -10,6 +10,7 @@ from fsyncstorage import datafile
 from fsyncstorage.pack.agreed import VERSION
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.following.repacking import Late
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.history.batch import Batch
 from fsyncstorage.quorum.history.batch import chunks
@@ -28,6 +29,7 @@ from fsyncstorage.quorum.log.outage import Patience
 from fsyncstorage.quorum.log.reading import Reader
 
 from ..format import hostilefiles
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import oid
 from .fakelog import Engine
@@ -205,6 +207,15 @@ def patient():
     return Patience(Outage('a test waits'), threading.Event())
 
 
+def apply(follower, applied):
+    """It waits for the pack of its node."""
+    while True:
+        try:
+            return follower.apply(applied, PATIENCE)
+        except Late:
+            pass
+
+
 def bootstrap(path, state=BEGINNING, content=MAGIC):
     """The files of a node that is at this state: if nothing else is said, an
     empty one, which begins a log."""
@@ -254,7 +265,7 @@ class FollowTest(TestCase):
         """All that the log has by now."""
         reader = Reader(FakeLog(self.engine), follower.state)
         for applied in reader.to_the_end(patient()):
-            follower.apply(applied)
+            apply(follower, applied)
 
     def handed_over(self, follower):
         opened = follower.hand_over()

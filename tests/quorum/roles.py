@@ -7,6 +7,7 @@ import time
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.quorum.beginning.bootstrap import begin
+from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.host import Host
@@ -117,8 +118,10 @@ class InProcess:
         return self.storage
 
     def follows(self):
+        """It has what the log had by now."""
+        head = self._test.engine.head.sequence
         until(lambda: self.node.role == role.STANDBY
-              and self.node.stats().get('lag_records') == 0, 'it follows')
+              and self.node.stats().get('sequence', 0) >= head, 'it follows')
 
     def close(self):
         if self._opening is None:
@@ -140,6 +143,7 @@ class RolesTest(TestCase):
 
     def setUp(self):
         super().setUp()
+        self.patch(standby, LOOK_EVERY=0.01)
         self.engine = Timed(None)
         self.check = lambda log: None
         self.a, self.b = InProcess(self, 'a'), InProcess(self, 'b')

@@ -208,15 +208,16 @@ class NotKnown(AgreeingCase):
         """The answer to the swap does not come before the close."""
         self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.0)
         self.before = self.content()
-        keep = self.storage.replica.keep_becoming
+        keeper = self.storage.replica._keeper
+        keep = keeper.save_becoming
         befallen = threading.Event()
 
-        def keep_becoming(becoming):
-            keep(becoming)
+        def save_becoming(*args):
+            keep(*args)
             befalls()
             befallen.set()
 
-        self.patch(self.storage.replica, keep_becoming=keep_becoming)
+        self.patch(keeper, save_becoming=save_becoming)
         pack = Thread(self.pack)
         # Before it, what waits is the record that a pack begins.
         self.assertTrue(befallen.wait(PATIENCE))

@@ -112,16 +112,6 @@ class Says(PresenceTest):
         self.assertIn('fsync-quorum forget', self.presence.taken)
         self.assertEqual(self.engine.kept[A], another)
 
-    def test_a_copy_of_it_runs_under_its_name(self):
-        """That is said, once."""
-        self.turn()
-        with self.assertLogs('fsyncstorage', 'WARNING') as said:
-            for ahead in 5, 9:
-                self.engine.note(A, Note(SELF, place(5 + ahead)).packed())
-                self.turn()
-        self.assertEqual(len(said.output), 1)
-        self.assertIn('runs under its name', said.output[0])
-
     def test_as_long_as_it_runs(self):
         self.patch(module, time=time, NOTED_EVERY=0.01)
         self.presence.start(Author(A, SELF))

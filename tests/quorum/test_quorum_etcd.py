@@ -11,10 +11,8 @@ import unittest
 from unittest import mock
 
 from fsyncstorage.quorum.etcd import member
-from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.checks import check
 from fsyncstorage.quorum.etcd.checks import survey
-from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
@@ -24,10 +22,10 @@ from fsyncstorage.quorum.log.interface import Moved
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import until
 from . import etcdcluster
 from . import tlsfiles
+from .gateway import OneCall
 from .logcontract import START
 from .logcontract import A
 from .logcontract import B
@@ -93,7 +91,7 @@ class EtcdCase(unittest.TestCase):
         self.prefix = f'test{next(PREFIXES)}'
 
     def another(self, addresses=None, **options):
-        log = EtcdLog(Settings(
+        log = OneCall(Settings(
             [address(each) for each in addresses or self.cluster.addresses],
             **{'prefix': self.prefix, **options}))
         self.addCleanup(log.close)
@@ -204,19 +202,6 @@ class Faults(FaultsCase):
         self.cluster.wait_until_ready()
         self.check_records()
 
-    def test_a_wait_goes_on_with_another_member(self):
-        self.write(1)
-        self.log.wait(1, 10)
-        self.cluster.leader.kill()
-        waiting = Thread(self.wait_until, self.before.sequence + 1)
-        self.write(1)
-        waiting.result()
-
-    def wait_until(self, sequence):
-        log = self.another()
-        while not patiently(log.read, sequence):
-            patiently(log.wait, sequence, 1)
-
     def test_a_lease_outlives_the_leader(self):
         other = self.another()
         term = self.log.hold(A, 60)
@@ -227,7 +212,7 @@ class Faults(FaultsCase):
 
 @etcdcluster.needed
 class NoRoom(FaultsCase):
-    """A database that is full, and has room again."""
+    """A database that is full."""
 
     layer = SMALL
     def fill(self, id):
@@ -235,44 +220,17 @@ class NoRoom(FaultsCase):
             for number in range(100):
                 self.log.stage(id, number, os.urandom(1 << 20))
 
-    def test_it_makes_room(self):
-        """Of what was removed; a compaction, or an alarm that is taken back,
-        is not enough."""
-        self.assertFalse(self.log.make_room())
+    def test_what_can_be_removed(self):
+        """So nothing grows further; its operator makes room."""
         self.write()
-        self.log.hold(A, 60)
-        for _ in range(2):
-            self.fill(A)
-            self.log.unstage([A])
-            self.log.trim(5)
-            with self.assertRaises(Full):
-                self.log.hold(A, 60)
-            self.assertTrue(self.log.make_room())
-            self.assertFalse(self.log.make_room())
-            self.assertTrue(self.log.hold(A, 60))
-            self.write()
-        self.assertEqual(self.log.all_staged(), set())
-        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
-
-    def test_there_is_none(self):
-        """(Once or twice some more comes in.)"""
-        ids = [bytes([number]) * 16 for number in range(1, 9)]
-        with mock.patch.object(room, 'BETWEEN_TRIES', 0.0):
-            with self.assertRaises(Full) as raised:
-                for id in ids:
-                    self.fill(id)
-                    self.log.make_room()
-        self.assertIn('--quota-backend-bytes', str(raised.exception))
-        self.log.unstage(ids)
-        self.assertTrue(self.log.make_room())
-
-    def test_while_a_member_is_away(self):
-        """It is as full as before when it is back: then once more."""
         self.fill(A)
         self.log.unstage([A])
-        self.cluster.followers[0].kill()
-        self.assertTrue(self.log.make_room())
-        self.write()
+        self.log.trim(5)
+        with self.assertRaises(Full) as raised:
+            self.log.hold(A, 60)
+        self.assertIn('etcdctl alarm disarm', str(raised.exception))
+        self.assertEqual(self.log.all_staged(), set())
+        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
 
 
 @etcdcluster.needed
@@ -318,7 +276,6 @@ class Users(AsUser, EtcdCase):
         log.append(START, place(1), b'1')
         log.append(place(1), place(2), b'2')
         self.assertEqual(log.read(1), [b'1', b'2'][:1])
-        log.wait(2, 60)
         self.assertTrue(log.hold(A, 60))
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
@@ -329,7 +286,6 @@ class Users(AsUser, EtcdCase):
         with self.assertLogs(level='WARNING') as said:
             log.trim(2)
             log.trim(2)
-        self.assertFalse(log.make_room())
         self.assertEqual(len(said.output), 1)
         self.assertIn('--auto-compaction-retention', said.output[0])
         self.assertEqual(log.ends(), Ends(LOG, 2, place(2)))
@@ -375,11 +331,7 @@ class Tls(TlsCase):
         check(log)
         log.create(LOG)
         log.append(START, place(1), bytes(1 << 20))
-        log.wait(1, 60)
         self.assertEqual(log.read(1), [bytes(1 << 20)])
-        waiting = Thread(log.wait, 2, 60)
-        self.another().append(place(1), place(2), b'2')
-        waiting.result()
 
     def test_certificates_that_are_refused(self):
         files = self.files
@@ -460,7 +412,6 @@ class TlsAndUsers(AsUser, TlsCase):
         log.create(LOG)
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
-        log.wait(1, 0.1)
         with self.assertRaises(Refused) as raised:
             check(self.another(user=None, password=None), strict=True)
         self.assertIn('CommonName', str(raised.exception))

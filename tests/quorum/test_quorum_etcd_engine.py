@@ -20,13 +20,9 @@ from fsyncstorage.quorum.log.notes import of_nodes
 
 from ..support import PATIENCE
 from ..support import Thread
-from .gateway import ALARM
-from .gateway import DEFRAGMENT
 from .gateway import KV
-from .gateway import WATCH
 from .gateway import GatewaysCase
 from .gateway import Store
-from .gateway import notice
 from .logcontract import START
 from .logcontract import A
 from .logcontract import B
@@ -224,19 +220,6 @@ class NoRoom(EtcdCase):
         self.store.full = False
         self.append(b'3')
 
-    def test_it_makes_room(self):
-        """Each member, after a compaction; then the alarm is taken back."""
-        self.store.has_free_pages = True
-        self.assertTrue(self.log.make_room())
-        for gateway in self.gateways.members:
-            self.assertEqual(
-                [path for path, _ in gateway.asked].count(DEFRAGMENT), 1)
-        self.assertIn((2, 1, 1), [
-            (request.action, request.memberID, request.alarm)
-            for gateway in self.gateways.members
-            for path, request in gateway.asked if path == ALARM])
-        self.assertEqual(self.log.all_staged(), {A})
-        self.append(b'3')
 
 
 class Trimming(EtcdCase):
@@ -256,7 +239,7 @@ class Trimming(EtcdCase):
                 call.fail(7, 'etcdserver: permission denied')
 
         self.all_send(instead)
-        with self.assertLogs('fsyncstorage.quorum.etcd.room') as said:
+        with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
             self.log.trim(3)
             self.log.trim(3)
         self.assertEqual(len(said.output), 1)
@@ -277,20 +260,6 @@ class Staged(EtcdCase):
         self.log.unstage([A])
         self.log.stage(A, 0, b'another')
         self.assertEqual(self.log.staged(A, 0), b'another')
-
-
-class Waiting(EtcdCase):
-
-    def test_a_stream_that_ends(self):
-        def instead(call):
-            return [notice(created=True), notice(canceled=True)
-                    ] if call.path == WATCH else None
-
-        self.all_send(instead)
-        self.assertIn('ended the watch', self.unanswered('wait', 1, 60))
-        self.all_send(lambda call: None)
-        self.append(b'1')
-        self.log.wait(1, 60)
 
 
 class Stopping(EtcdCase):
@@ -397,7 +366,7 @@ class Answers(AnyAnswer):
 
     def test_another_number_of_answers(self):
         self.all_send(lambda call: [])
-        for call in *self.CALLS, ('wait', 2, 0.1):
+        for call in self.CALLS:
             self.unanswered(*call)
         self.is_well()
 
@@ -416,18 +385,4 @@ class InTime(AnyAnswer):
 
         self.all_send(instead)
         self.assertIn('in time', self.unanswered('ends'))
-        self.is_well()
-
-    def test_a_stream_of_notices_without_end(self):
-        """None of them is what is waited for: its time comes to an end."""
-        def instead(call):
-            return notices(call) if call.path == WATCH else None
-
-        def notices(call):
-            yield notice(created=True)
-            while not call.has_ended:
-                yield notice()
-
-        self.all_send(instead)
-        self.log.wait(2, 0.2)
         self.is_well()

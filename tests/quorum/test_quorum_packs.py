@@ -21,6 +21,7 @@ from ..often import often
 from ..pack.nodes import Committer
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
+from .logged import apply
 from .logged import bootstrap
 from .logged import contents
 from .nodes import NodeTest
@@ -93,7 +94,7 @@ class History:
         reader = Reader(FakeLog(self.engine), follower.state)
         for _ in range(self.rng.randrange(1, 8)):
             for applied in reader.read():
-                follower.apply(applied)
+                apply(follower, applied)
 
     def _save(self):
         follower = self._one()

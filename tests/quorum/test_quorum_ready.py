@@ -11,6 +11,7 @@ from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.log.notes import NO_PART
 from fsyncstorage.quorum.log.notes import Health
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.log.notes import parse_note
@@ -21,14 +22,21 @@ from fsyncstorage.quorum.roles.presence import Heard
 from ..server.serving import record
 from ..support import TestCase
 from ..support import commit
+from ..support import until
 from .roles import RolesTest
 from .samples import OTHER
 
 B, C = node_name('b'), node_name('c')
-#: A pack, with size and checksum; another result of it; and another pack.
+#: A pack, with size and checksum; another result of it; none; another pack.
 PART = b'p' * 16 + b'1' * 40
 DIFFERENT = b'p' * 16 + b'2' * 40
+DAMAGED = b'p' * 16 + NO_PART
 ANOTHER = b'o' * 16 + b'1' * 40
+
+
+def content(path):
+    with open(path, 'rb') as file:
+        return file.read()
 
 
 class Waits(TestCase):
@@ -76,11 +84,23 @@ class Waits(TestCase):
         self.note(B, pulse=pulse)
         self.assertFalse(self.waits(1))
 
-    def test_one_that_has_another_file(self):
-        self.note(B, DIFFERENT)
-        with self.assertLogs('fsyncstorage', 'CRITICAL'), \
-                self.assertRaisesRegex(FileStorageError, 'node b .* anew'):
-            self.waits()
+    def test_one_that_has_other_data(self):
+        """It has another file, or cannot pack its own: its copy would be
+        refused at the swap."""
+        for part in DIFFERENT, DAMAGED:
+            self.note(B, part)
+            with self.assertLogs('fsyncstorage', 'CRITICAL'), \
+                    self.assertRaisesRegex(FileStorageError, 'node b .* anew'):
+                self.waits()
+
+    def test_whom_it_went_on_without(self):
+        self.note(B, is_new=False)
+        self.note(C, PART)
+        self.assertFalse(self.waits())
+        with self.assertLogs('fsyncstorage', 'WARNING') as said:
+            self.others.log_late(self.heard)
+        self.assertEqual(len(said.output), 1)
+        self.assertIn('without the node b', said.output[0])
 
 
 class Swaps(RolesTest):
@@ -88,6 +108,9 @@ class Swaps(RolesTest):
     def setUp(self):
         super().setUp()
         self.both()
+        until(lambda: any(each.is_new for each in
+                          self.a.node._presence.heard.values()),
+              'it has heard of it since it leads')
         tid = None
         for number in range(9):
             tid = commit(self.a.storage, {0: record(number)}, {0: tid} if (
@@ -124,3 +147,18 @@ class Swaps(RolesTest):
         self.b.node._presence._of_pack = of_pack
         self.a.storage.pack(time.time() + 1, referencesf)
         self.assertEqual(len(self.found), 1)
+
+    def test_the_other_one_is_damaged(self):
+        """At the swap it would be refused, and one copy would be left."""
+        until(lambda: record(8) in content(self.b.path), 'it has all')
+        at = content(self.b.path).index(record(8)) + 5
+        with open(self.b.path, 'r+b') as file:
+            file.seek(at)
+            file.write(b'?')
+        self.engine.landed = self.when_it_swaps
+        with self.assertLogs('fsyncstorage', 'CRITICAL'), \
+                self.assertRaisesRegex(FileStorageError, 'cannot pack'):
+            self.a.storage.pack(time.time() + 1, referencesf)
+        self.assertEqual(self.found, [])
+        commit(self.a.storage, {1: b'x'})
+        self.b.follows()

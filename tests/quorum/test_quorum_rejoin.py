@@ -37,6 +37,7 @@ from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import FollowTest
 from .logged import Logged
+from .logged import apply
 from .logged import contents
 from .logged import found_in
 from .logged import patient
@@ -116,29 +117,16 @@ class Opened(FollowTest):
         FsyncStorage(self.path()).close()
 
     def test_an_index_that_is_ahead_of_what_was_kept(self):
+        """It is of something else, and is not used."""
         kept = found_in(self.directory)['Data.fs.quorum']
         follower = self.rejoin()
         follower.save_index()
         follower.close()
-        self.logged.write(50)
-        for cut in False, True:
-            with self.subTest(cut=cut):
-                with open(self.path('Data.fs.quorum'), 'wb') as file:
-                    file.write(kept)
-                if cut:  # by a start that was broken off
-                    os.truncate(self.path(), self.kept().state.end)
-                with mock.patch.object(
-                        scan, 'read_transaction',
-                        side_effect=scan.read_transaction) as read:
-                    follower = self.rejoin()
-                # What is behind the index, and no more.
-                read.assert_called_once()
-                opened = self.handed_over(follower)
-                self.assertEqual(
-                    opened.content.index.items(),
-                    scanned(self.logged.content).items())
-                opened.file.close()
-                opened.lock_file.close()
+        with open(self.path('Data.fs.quorum'), 'wb') as file:
+            file.write(kept)
+        opened = self.handed_over(self.rejoin())
+        self.assertEqual(opened.content.index.items(),
+                         scanned(self.logged.content).items())
 
 
 def scanned(data):
@@ -241,23 +229,6 @@ class NotStarted(FollowTest):
         lost = restored(self.engine, self.engine.head.sequence)
         self.logged.write(40).write(50)
         self.replace(self.logged.content)
-        self.refused('had been confirmed', lost)
-
-    def test_a_log_that_lacks_what_the_index_has(self):
-        """No seal shows the last batch."""
-        self.begin()
-        kept = found_in(self.directory)['Data.fs.quorum']
-        number = self.engine.head.sequence
-        self.logged.write(40)
-        follower = self.rejoin()
-        follower.save_index()
-        follower.close()
-        with open(self.path('Data.fs.quorum'), 'wb') as file:
-            file.write(kept)
-        lost = restored(self.engine, number)
-        self.refused('had been confirmed', lost)
-        # Also after a start that was broken off.
-        os.truncate(self.path(), self.kept().state.end)
         self.refused('had been confirmed', lost)
 
     def test_an_old_file_beside_a_newer_state(self):
@@ -369,7 +340,7 @@ class AnyLog(FollowTest):
                 log.faults.extend(value)
                 for applied in Reader(log, follower.state).to_the_end(
                         patient()):
-                    follower.apply(applied)
+                    apply(follower, applied)
             elif step == 'keep':
                 follower.sync()
                 follower.save()

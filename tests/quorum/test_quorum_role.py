@@ -11,16 +11,20 @@ from unittest import mock
 from ZODB.POSException import StorageError
 from ZODB.utils import u64
 
+from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
+from fsyncstorage.quorum.following.follower import Follower
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import node_name
+from fsyncstorage.quorum.log import reading
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.log.notes import parse_note
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles import holding
+from fsyncstorage.quorum.roles import presence
 from fsyncstorage.quorum.roles import primary
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.quorum.roles import stepdown
@@ -100,7 +104,7 @@ class Following(RolesTest):
         commit(self.a.storage, {1: b'x'})
         until(lambda: self.b.node._standby.follower.kept.place
               == self.engine.head, 'it has kept it')
-        with mock.patch.object(standby, 'LOOKED_EVERY', 0.0), \
+        with mock.patch.object(reading, 'LOOKED_EVERY', 0.0), \
                 self.assertLogs('fsyncstorage', 'CRITICAL'):
             other = FakeLog(self.engine)
             self.engine.records.clear()
@@ -111,14 +115,41 @@ class Following(RolesTest):
 
     def test_a_standby_in_trouble_does_not_try(self):
         self.both()
-        following = self.b.node._standby
-        with mock.patch.object(type(following), 'trouble', 'no room',
-                               create=True):
-            del following.trouble
-            until(lambda: not self.b.node._holding.wanted, 'it does not try')
-            self.assertIn('no room', self.b.node.trouble)
-        following.trouble = None
-        until(lambda: self.b.node._holding.wanted, 'it tries again')
+        self.patch(standby, LONGEST_PAUSE=0.02)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            with mock.patch.object(Follower, 'check_its_name',
+                                   side_effect=OSError('no room')):
+                until(lambda: 'no room' in self.b.node.trouble, 'it says so')
+                until(lambda: not self.b.node._holding.wanted, 'it does not')
+            until(lambda: self.b.node._holding.wanted, 'it tries again')
+
+
+class Damaged(RolesTest):
+    """The scrub has found damage in the file of a node."""
+
+    DAMAGE = 'its file has 1 damaged transactions'
+
+    def test_one_that_follows_leaves_the_lease_to_a_sound_one(self):
+        """If there is none, it is better than nobody."""
+        self.both()
+        self.patch(standby.Standby, damage=self.DAMAGE)
+        self.patch(presence.Presence, another_could_lead=True)
+        until(lambda: not self.b.node._holding.wanted, 'it does not try')
+        until(lambda: self.noted('b').trouble == self.DAMAGE, 'it says so')
+        self.assertFalse(self.noted('b').could_lead)
+        self.patch(presence.Presence, another_could_lead=False)
+        until(lambda: self.b.node._holding.wanted, 'it tries')
+
+    def test_one_that_leads(self):
+        """Commits do not wait for it, and all is not well."""
+        self.a.open()
+        storage = self.a.leads()
+        self.patch(FsyncStorage, damage=self.DAMAGE)
+        until(lambda: self.noted('a').trouble == self.DAMAGE, 'it says so')
+        self.assertIsNone(storage.replica.trouble)
+
+    def noted(self, name):
+        return parse_note(self.engine.kept[node_name(name)]).health
 
 
 class Silence(RolesTest):
@@ -148,13 +179,15 @@ class Silence(RolesTest):
         self.assertFalse(storage.object_map().is_retired)
 
     def test_a_log_that_is_full(self):
-        """Nobody commits, so nobody but the lease meets it: room is made, and
-        the node goes on."""
+        """Nobody commits, so nobody but the lease meets it; when its operator
+        has made room, the node goes on."""
         self.a.open()
         storage = self.a.leads()
-        self.engine.is_full = self.engine.has_free_pages = True
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            until(lambda: not self.engine.is_full, 'room is made')
+            self.engine.is_full = True
+            until(lambda: logs.output, 'it says so')
+            self.assertIn('no room', logs.output[0])
+            self.engine.is_full = False
             until(lambda: any('answered again' in each
                               for each in logs.output), 'it goes on')
         self.assertTrue(storage.replica.may_answer())

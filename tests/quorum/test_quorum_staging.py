@@ -1,5 +1,6 @@
 """The blobs of a vote are in the log before a batch names them (I11); its vote
-waits for that, and nobody else does.  Goes with `quorum/leading/staging.py`.
+waits for that, and nobody else does.  Goes with
+`quorum/leading/staging.py`.
 """
 
 import os
@@ -17,7 +18,7 @@ from fsyncstorage.quorum.history.staged import new_id
 from fsyncstorage.quorum.history.staged import new_sum
 from fsyncstorage.quorum.leading import held as counted
 from fsyncstorage.quorum.leading import loglimit
-from fsyncstorage.quorum.leading import staging
+from fsyncstorage.quorum.leading import tidying
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.server import ballot
@@ -321,8 +322,6 @@ class Failing(StagingTest):
 
     def test_an_abort(self):
         storage = self.lead()
-        make_room = mock.Mock()
-        self.patch(self.engine, make_room=make_room)
         for way in 'voted', 'not answered':
             with self.subTest(way):
                 transaction = self.vote_blobs(
@@ -332,7 +331,6 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
-        make_room.assert_not_called()  # it is not full
 
 
 class Removed(StagingTest):
@@ -358,7 +356,7 @@ class Removed(StagingTest):
         self.storage.close()
         self.left()
         later = self.left(epoch=99)
-        with self.assertLogs(staging.__name__, 'INFO') as logs:
+        with self.assertLogs(tidying.__name__, 'INFO') as logs:
             self.lead()
         self.assertEqual(self.engine.all_staged(), {*self.used, later})
         self.assertIn('1 blobs', logs.output[0])
@@ -369,7 +367,7 @@ class Removed(StagingTest):
         there, number = self.engine.all_staged(), self.engine.head.sequence
         for member in range(MEMBERS):
             self.engine.damage(member, number, 999)
-        with self.assertLogs(staging.__name__, 'ERROR') as logs:
+        with self.assertLogs(tidying.__name__, 'ERROR') as logs:
             NodeTest.lead(self, blob_dir=self.blob_dir('a'))
             until(lambda: logs.output, 'it says so')
         self.assertIn(f'record {number},', logs.output[0])
@@ -390,25 +388,10 @@ class Removed(StagingTest):
             return looks[-1]
 
         self.patch(self.engine, all_staged=meanwhile)
-        self.patch(staging, SWEPT_EVERY=0.01)
-        self.storage.replica._staging.drop([])  # wakes it
+        self.patch(tidying, SWEPT_EVERY=0.01)
         until(lambda: len(looks) > 1, 'it has looked')
         self.assertEqual(len(real()), 3)
 
-    def test_a_full_log_makes_room_by_itself(self):
-        """What was dropped is removed before."""
-        transaction = self.vote_blobs(self.storage, {20: b'x'})
-        with mock.patch.object(
-                self.storage.replica._staging._thread, 'wake'):
-            self.storage.tpc_abort(transaction)
-        real, seen = self.engine.make_room, []
-        self.patch(self.engine, make_room=lambda: (
-            seen.append(self.engine.all_staged()), real())[1])
-        self.engine.is_full = self.engine.has_free_pages = True
-        with self.assertLogs(staging.__name__, 'WARNING') as logs:
-            commit(self.storage, {30: b'x'})
-            until(lambda: logs.output, 'it says so')
-        self.assertEqual(seen, [self.used])
 
 
 class WaitingInAServer(RoomTest, Served):

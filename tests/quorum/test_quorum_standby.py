@@ -15,6 +15,7 @@ from fsyncstorage.quorum.following.standby import Lag
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log import reading
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.roles.takeover import lead
 from fsyncstorage.scrub import scrubbing
@@ -43,6 +44,7 @@ class StandbyTest(FollowTest):
 
     def setUp(self):
         super().setUp()
+        self.patch(module, LOOK_EVERY=0.001)
         self.begin()
         self.log = FakeLog(self.engine)
         self.has_ended = threading.Event()
@@ -203,7 +205,7 @@ class Ends(StandbyTest):
 
     def test_what_was_lost_is_noticed_though_nothing_comes(self):
         """It asks all members, now and then."""
-        self.patch(module, LOOKED_EVERY=0.0, WAIT=0.001)
+        self.patch(reading, LOOKED_EVERY=0.0)
         self.logged.write(10)
         number = self.engine.head.sequence - 1
         standby = self.make()
@@ -249,7 +251,8 @@ class Misled(StandbyTest):
 
     def test_it_ends_and_nothing_of_that_was_kept(self):
         """Its node begins anew, with what was kept."""
-        self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
+        self.patch(reading, LOOKED_EVERY=1000.0)
+        self.patch(module, SAVED_AFTER=0.0)
         standby = self.make()
         self.mislead()
         with mock.patch.object(
@@ -310,14 +313,11 @@ class Takeover(FollowTest):
         self.is_handed_over(follower)
 
     def test_a_pack_that_the_standby_had_not_ended(self):
-        """It was broken off with the standby, and is made again."""
         follower = self.rejoin()
-        follower.stopping = threading.Event()   # as a standby has its own
         self.logged.objects = 5
         self.logged.write(*range(10, 60)).begin_pack()
         self.apply_all(follower)
         self.logged.swap()
-        follower.stopping.set()
         leading = Thread(self.lead, follower)
         self.assertIsNotNone(leading.result())
         self.is_handed_over(follower)

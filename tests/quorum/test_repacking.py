@@ -16,20 +16,20 @@ from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import follower as module
 from fsyncstorage.quorum.following import rejoin as starts
+from fsyncstorage.quorum.following.repacking import Late
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.repacking import Repacking
 from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import place_of
-from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import WHAT_TO_DO
+from fsyncstorage.quorum.log.reading import Reader
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..pack.nodes import Cut
 from ..pack.nodes import DiskThatEnds
 from ..pack.phases import held_up
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import oid
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
@@ -231,14 +231,13 @@ class Ends(RepackingCase):
                 self.is_over(pack)
                 follower.close()
 
-    def test_a_stop_within_the_swap(self):
+    def test_a_close_while_the_swap_waits(self):
         follower, pack = self.begun()
         self.logged.swap()
         state = follower.state
-        waits = Thread(self.apply_all, follower)
-        self.stopping.set()
-        with self.assertRaises(Unanswered):
-            waits.result()
+        swap, = Reader(self.log(), state).read()
+        with self.assertRaises(Late):
+            follower.apply(swap)
         self.assertEqual(follower.state, state)
         follower.close()
         self.is_over(pack)

@@ -21,6 +21,7 @@ from fsyncstorage.commit.replica import NotReplicated
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.format import index
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.leading import replicator
@@ -121,7 +122,8 @@ class Promises(NodeTest):
         self.has_what_the_log_has()
 
     def test_what_a_checkpoint_makes_durable(self):
-        """An index never has what the log has not."""
+        """An index never has what the log has not, nor what is not kept: a
+        start can use it."""
         storage = self.lead()
         storage.line.hold_answers()
         committer = Thread(commit, storage, {1: b'x'})
@@ -131,6 +133,9 @@ class Promises(NodeTest):
         storage.line.release_answers()
         committer.result()
         self.assertTrue(checkpoint.result())
+        found = index.load(self.path_of('a') + '.index')
+        self.assertEqual(found.position, storage.getSize())
+        self.assertEqual(self.kept().end, found.position)
 
 
 class NoMajority(NodeTest):

@@ -17,6 +17,7 @@ from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.history.staged import new_id
 from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import loglimit
+from fsyncstorage.quorum.leading import tidying
 from fsyncstorage.quorum.leading import trimming
 from fsyncstorage.quorum.leading.held import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
@@ -139,12 +140,11 @@ class Rounds(RoundsCase):
         self.write(9)
         another = Note(OTHER, self.place(3)).packed()
         self.engine.note(A, another)
-        self.patch(trimming, EVERY=0.01)
+        self.patch(trimming, EVERY=0.0)
         with self.assertLogs(TRIMMING, 'WARNING') as said:
-            self.trimming.start()
-            self.addCleanup(self.trimming.close)
-            until(lambda: 'another node of the name' in self.limit.reason,
-                  'it finds that')
+            for _ in range(2):
+                self.trimming.round_if_due()
+        self.assertIn('another node of the name', self.limit.reason)
         self.assertEqual(len(said.output), 1)
         self.assertIn('another node of the name', said.output[0])
         self.engine.forget(A)
@@ -152,7 +152,8 @@ class Rounds(RoundsCase):
             self.of_a_node().round()
         self.assertEqual((self.trims(), self.engine.first), ([], 1))
         self.keep()
-        until(lambda: self.engine.first == self.last, 'it goes on')
+        self.trimming.round_if_due()
+        self.assertEqual(self.engine.first, self.last)
 
     def test_a_removal_that_was_broken_off_needs_no_room(self):
         """The record that permits it is in the log."""
@@ -424,6 +425,7 @@ class Served(NodeTest):
         super().setUp()
         self.patch(held, GRAIN=1)
         self.patch(trimming, SOON=0.01, STANDS_STILL=0.05)
+        self.patch(tidying, LOOK_EVERY=0.01)
         self.patch(loglimit, PAUSE=0.01, TROUBLE_AFTER=0.05)
 
     def lead(self, drops=False):

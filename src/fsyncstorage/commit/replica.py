@@ -9,6 +9,9 @@ nothing of a log but this interface.  So it imports no module of the log.
 3. `keep_blobs`: does the log have the blobs of this vote?
 4. `may_answer`: may an answer that was read here be sent?
 
+Before an index file gets its name, the place in the log is saved
+(`keep_up_to`).
+
 The storage owns its replica, from its opening to its close.  `sync` is called
 by one thread at a time, the leader (commit.sequencer); the other methods may
 be called by any thread.
@@ -88,6 +91,13 @@ class Replica(typing.Protocol):
         which must wait for no other vote.  It notes in `blobs.in_log` what the
         commit of the transaction will have.
         """
+
+    def keep_up_to(self, end: int) -> None:
+        """Save that the log has the file up to this end, which is synced;
+        OSError: that failed.
+
+        An index up to there gets its name after that: so a start knows of all
+        that its index has."""
 
     def may_answer(self) -> bool:
         """May an answer that was read here be sent?  If not, another node may

@@ -8,10 +8,12 @@ import contextlib
 import time
 
 from ..check.terminal import CannotRun
+from ..quorum.history.record import Damaged
 from ..quorum.history.record import node_name
 from ..quorum.log.interface import Log
 from ..quorum.log.interface import Unanswered
 from ..quorum.log.notes import of_nodes
+from ..quorum.log.notes import parse_note
 from ..quorum.roles import stepdown
 
 #: Seconds: a little more than a node that is asked may take; and the time
@@ -53,7 +55,8 @@ def promote(log: Log, node: str) -> str | None:
     leader = node_of(log.holder())
     if leader == node:
         return None
-    if node_name(node) not in of_nodes(log):
+    note = of_nodes(log).get(node_name(node))
+    if note is None:
         raise CannotRun(
             f'there is no node {node} that follows this log (status lists'
             ' them)')
@@ -61,12 +64,24 @@ def promote(log: Log, node: str) -> str | None:
         raise CannotRun(
             'no node leads now: the first one that runs and has followed will'
             ' by itself')
+    why_not = _why_it_could_not_lead(note)
+    if why_not is not None:
+        raise CannotRun(f'{node} could not lead now: {why_not}')
     before, after = step_down(log)
     if after != node:
         raise CannotRun(
             f'{before} has stepped down, and {after} leads now: it has got the'
             f' lease before {node}. Try again')
     return before
+
+
+def _why_it_could_not_lead(note: bytes) -> str | None:
+    try:
+        health = parse_note(note).health
+    except Damaged as error:
+        return str(error)
+    return None if health.could_lead else (
+        health.trouble or 'it does not follow yet')
 
 
 def forget(log: Log, node: str) -> None:

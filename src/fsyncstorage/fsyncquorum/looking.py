@@ -71,14 +71,13 @@ def look(log: EtcdLog, name: str) -> dict[str, Any]:
 
 def _of_log(log: EtcdLog, ends: Ends) -> dict[str, Any]:
     last = _record(log, ends.head.sequence)
-    first = _record(log, ends.first)
     leader = node_of(log.holder())
     return {
         'log': {
             'identity': ends.log.hex(), 'first': ends.first,
-            'head': ends.head.sequence, 'bytes': _between(first, last)},
+            'head': ends.head.sequence},
         'epoch': last and _epoch(last),
-        'lease': leader, 'nodes': _nodes(log, ends, last, leader)}
+        'lease': leader, 'nodes': _nodes(log, ends, leader)}
 
 
 def _record(log: EtcdLog, sequence: int) -> Record | None:
@@ -92,21 +91,6 @@ def _record(log: EtcdLog, sequence: int) -> Record | None:
     return None
 
 
-def _between(first: Record | None, last: Record | None) -> int | None:
-    """Bytes of the data file; None if that is not known, because a pack has
-    replaced the file in between."""
-    if first is None or last is None:
-        return 0 if first is last else None
-    if first.generation != last.generation:
-        return None
-    return _end(last) - first.position
-
-
-def _end(record: Record) -> int:
-    body = record.body
-    return record.position + (len(body.data) if isinstance(body, Data) else 0)
-
-
 def _epoch(last: Record) -> dict[str, Any]:
     return {'number': last.epoch, 'writer': last.writer.hex(),
             'generation': last.generation}
@@ -118,13 +102,13 @@ def _name(node: bytes) -> str:
 
 # The nodes
 
-def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
+def _nodes(log: EtcdLog, ends: Ends,
            leader: str | None) -> list[dict[str, Any]]:
     notes = _notes(log)
     if leader is not None:
         notes.setdefault(leader, None)
     def nodes_of(notes: dict[str, Note | None]) -> list[dict[str, Any]]:
-        return [_node(log, ends, last, name, note, name == leader)
+        return [_node(log, ends, name, note, name == leader)
                 for name, note in sorted(notes.items())]
 
     found = nodes_of(notes)
@@ -152,13 +136,12 @@ def _notes(log: EtcdLog) -> dict[str, Note | None]:
     return found
 
 
-def _node(log: EtcdLog, ends: Ends, last: Record | None, name: str,
-          note: Note | None, leads: bool) -> dict[str, Any]:
+def _node(log: EtcdLog, ends: Ends, name: str, note: Note | None,
+          leads: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         'node': name, 'leads': leads, 'sequence': None,
-        'records_behind': None, 'bytes_behind': None, 'since': None,
-        'trimmed': False, 'stands': False, 'heard': None, 'silent': False,
-        'trouble': None}
+        'records_behind': None, 'since': None, 'trimmed': False,
+        'stands': False, 'heard': None, 'silent': False, 'trouble': None}
     if note is not None:
         heard = note.health.time
         found.update(heard=heard, silent=abs(time.time() - heard) > OLD,
@@ -172,14 +155,9 @@ def _node(log: EtcdLog, ends: Ends, last: Record | None, name: str,
         sequence=sequence,
         records_behind=max(0, ends.head.sequence - sequence),
         trimmed=sequence + 1 < ends.first)
-    if found['trimmed']:
-        return found
-    if not found['records_behind']:
-        found['bytes_behind'] = 0
-        return found
-    found['bytes_behind'] = _between(_record(log, sequence + 1), last)
-    found['since'] = _first_commit(
-        log, range(sequence + 1, ends.head.sequence + 1)[:MOST_READ])
+    if not found['trimmed']:
+        found['since'] = _first_commit(
+            log, range(sequence + 1, ends.head.sequence + 1)[:MOST_READ])
     return found
 
 

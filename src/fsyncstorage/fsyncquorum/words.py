@@ -31,15 +31,11 @@ def _of_log(found: dict[str, Any]) -> Iterator[str]:
         yield f'log {found["name"]}: no records yet'
     else:
         yield (f'log {found["name"]}: records {log["first"]:,} to'
-               f' {log["head"]:,}{_counted(log["bytes"])}')
+               f' {log["head"]:,}')
     yield f'  identity  {log["identity"]}'
     if epoch is not None:
         yield f'  epoch     {epoch["number"]}'
     yield f'  lease     {found["lease"] or "nobody has it"}'
-
-
-def _counted(number: int | None) -> str:
-    return '' if number is None else f', {number:,} bytes of the data file'
 
 
 def _of_voting(found: dict[str, Any]) -> str:
@@ -84,8 +80,6 @@ def _of_place(node: dict[str, Any]) -> str:
     if not node['records_behind']:
         return 'has all of the log'
     words = f'{node["records_behind"]:,} records behind'
-    if node['bytes_behind'] is not None:
-        words += f', {node["bytes_behind"]:,} bytes'
     if node['since'] is not None:
         moment = time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(node['since']))
         words += (f', {max(0, time.time() - node["since"]):.0f} seconds,'

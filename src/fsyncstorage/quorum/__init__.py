@@ -11,8 +11,8 @@ Each room imports only those below it:
 - log/          how the log is asked, and which answers are believed
 - history/      what the log says, and what follows from it
 
-The modules with a thread of their own are `replicator`, `keeping`, `staging`
-and `trimming` in a node that writes, `standby` in one that follows, and
+The modules with a thread of their own are `replicator`, `keeping` and
+`tidying` in a node that writes, `standby` in one that follows, and
 `role`, `holding`, `primary`, `presence` and `probing`.  Only `etcd` uses
 sockets.  A storage is given a `Replicator` (commit.replica).
 docs/internals/quorum.rst has the design, and says what is not built.

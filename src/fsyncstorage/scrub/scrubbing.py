@@ -166,6 +166,14 @@ class Scrub:
             process.end()
         self._thread.wake()
 
+    @property
+    def damage(self) -> str | None:
+        """What was found in the file, in words."""
+        with self._mutex:
+            damaged, _ = self._notes.known_damage()
+        return (f'its file has {damaged} damaged transactions: see its log'
+                if damaged else None)
+
     def stats(self) -> dict[str, object]:
         with self._mutex:
             noted = self._notes

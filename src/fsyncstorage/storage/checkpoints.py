@@ -108,6 +108,8 @@ class Checkpoints:
             if snapshot is not self.snapshot:
                 datafile.remove_if_there(temporary)
                 return False
+            if journal.replica is not None:
+                journal.replica.keep_up_to(position)
             self._give_name(temporary)
             self._written_to(position)
             return True

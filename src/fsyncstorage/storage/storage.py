@@ -622,6 +622,11 @@ class FsyncStorage(
 
     # Figures
 
+    @property
+    def damage(self) -> str | None:
+        """What the scrub has found in the file, in words."""
+        return None if self._scrub is None else self._scrub.damage
+
     def stats(self) -> dict[str, object]:
         """Figures for monitoring, as a dictionary."""
         return statistics.stats(self)

@@ -106,10 +106,7 @@ def _identity_of(log: Log) -> bytes | None:
 
 
 def _keep(file: datafile.DataFile, state: State, node: bytes) -> None:
-    states.save(
-        file.name, state,
-        lambda position, length: os.pread(file.fileno(), length, position),
-        node)
+    states.save(file.name, state, states.reading(file), node)
 
 
 def _keep_as_before(file: datafile.DataFile, before: Kept | None) -> None:

@@ -9,21 +9,20 @@ the new node gets the others from the log.
 
 A copy may take hours, and the log must not wait for it: `log-limit` would stop
 the node that leads.  So nothing is noted while it copies: what the other node
-has kept, and then what that has kept meanwhile, as long as that gets quicker.
+has kept, and then what that has kept meanwhile, which is much less.
 
 *The place is noted* then, so that the log is not trimmed past it: that which
 the other node has kept by then, as another look at all blobs may take longer
-than a trim.  The last round is copied under this note.  A node that trims
-first appends a Trim, and then looks at the notes again.  So the copy then
-reads the log for a Trim: if one is about records that the copy needs, the note
-has come too late.
+than a trim.  What is left is copied under this note.  A node that trims first
+appends a Trim, and then looks at the notes again.  So the copy then reads the
+log for a Trim: if one is about records that the copy needs, the note has come
+too late.
 
 The copy gets its name when it is complete and durable.  So it can be
 interrupted at any moment, and repeated.
 """
 
 import contextlib
-import math
 import os
 import threading
 import time
@@ -55,8 +54,8 @@ SUFFIX = '.copied'
 PIECE = 1 << 20
 #: Packs may change the files: how many tries, and seconds between two.
 TRIES, PAUSE = 5, 0.2
-#: Seconds in which little is copied: the log is trimmed once a minute.
-QUICK = 10.0
+#: How often what is kept is copied before the place is noted.
+ROUNDS = 2
 
 Tell = Callable[[str, int], object]
 #: The blob directories to copy from, and to.
@@ -75,35 +74,20 @@ def copied(source: str, path: str, log: Log, name: bytes,
     """
     _refuse_a_taken_path(path)
     author = Author(name, new_identity())
-    author.noted(log)  # a name that is taken is refused at once
+    author.refuse_another(log, log.notes())
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         stack.callback(datafile.remove_if_there, path + SUFFIX)
-        before, is_new = _copy(source, path + SUFFIX, log, tell, blobs)
-        kept = before if is_new else _newer(source)
-        stack.enter_context(_noted(author, log, kept))
-        _refuse_if_trimmed(source, kept, log)
-        if not is_new:
-            kept = _copy_more(
-                source, path + SUFFIX, before, log, tell, blobs)
+        kept: Kept | None = None
+        for _ in range(ROUNDS):
+            kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
+        noted = _newer(source)
+        stack.enter_context(_noted(author, log, noted))
+        _refuse_if_trimmed(source, noted, log)
+        kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
         kept = kept._replace(node=author.identity)
         _give_names(path, kept)
     return kept
-
-
-def _copy(source: str, target: str, log: Log, tell: Tell,
-          blobs: Blobs | None) -> tuple[Kept, bool]:
-    """Copy what is kept by now, but for a little; return what that is, and
-    whether it is new enough to be noted."""
-    copied: Kept | None = None
-    took = math.inf
-    while True:
-        begun = time.monotonic()
-        kept = _copy_more(source, target, copied, log, tell, blobs)
-        before, took = took, time.monotonic() - begun
-        if copied is not None and not QUICK < took < before / 2:
-            return kept, took <= QUICK
-        copied = kept
 
 
 def _copy_more(source: str, target: str, copied: Kept | None, log: Log,
@@ -155,7 +139,7 @@ def _opened(source: str) -> tuple[Kept, datafile.DataFile]:
                 f'{source} is no file of a node: there is no'
                 f' {source}{states.SUFFIX}')
         file = datafile.open_existing(source, read_only=True)
-        misfit = states.misfit(kept, _reading(file), file.size())
+        misfit = states.misfit(kept, states.reading(file), file.size())
         if misfit is None:
             return kept, file
         file.close()
@@ -187,17 +171,13 @@ def _refuse_if_too_old(source: str, kept: Kept, first: int) -> None:
             ' a node that runs')
 
 
-def _reading(file: datafile.DataFile) -> states.Read:
-    return lambda position, length: os.pread(file.fileno(), length, position)
-
-
 # What the log keeps for the copy
 
 @contextlib.contextmanager
 def _noted(author: Author, log: Log, kept: Kept) -> Iterator[None]:
     """A context: the log keeps what the copy needs.  If the copy fails, its
     note is removed."""
-    author.noted(log)
+    author.refuse_another(log, log.notes())
     try:
         author.note(log, kept.state.place)
         yield
@@ -291,12 +271,12 @@ def _give_names(path: str, kept: Kept) -> None:
     """First to what is kept: without the file, a start is refused, and the
     copy can be repeated."""
     with datafile.open_existing(path + SUFFIX, read_only=True) as copy:
-        misfit = states.misfit(kept, _reading(copy), copy.size())
+        misfit = states.misfit(kept, states.reading(copy), copy.size())
         if misfit is not None:
             raise FileStorageError(
                 f'{path}{SUFFIX} is no copy of what was kept: {misfit}. Check'
                 ' the disks and the memory of both machines')
         # (Without a file that is about to come: that file is not here.)
-        states.save(path, kept.state, _reading(copy), kept.node)
+        states.save(path, kept.state, states.reading(copy), kept.node)
     datafile.disk.replace(path + SUFFIX, path)
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))

@@ -2,12 +2,10 @@
 
 - engine        the log: the calls of the interface, as transactions
 - lease         which node holds it, and since when nobody has renewed it
-- watch         notices that the head has moved
 - keys          the keys of everything, and the bytes of the values
 - checks        checks etcd before a node relies on it
 - section       the section <quorum>: which node this is, and where its log is
 - pace          how fast blobs are staged
-- room          gives room back to etcd, also when it is full
 - settings      the operator's settings for etcd
 - cluster       the members together: which is asked, and which is believed
 - member        one member, its connection, and our name and password

@@ -18,19 +18,18 @@ crash within a defragmentation, or with users switched on.
 
 import logging
 import re
+import time
 import typing
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 
 from ..history.record import Damaged
 from ..log.interface import Unanswered
 from . import messages
-from .cluster import Cluster
 from .engine import EtcdLog
+from .keys import Keys
 from .keys import opened_identity
 from .messages import Message
-from .messages import Question
 from .messages import Status
 from .settings import FEWEST
 from .trouble import FULL
@@ -58,7 +57,6 @@ MEANING = {
                 ' disarm'),
 }
 
-T = typing.TypeVar('T')
 
 class Survey(typing.NamedTuple):
     #: By the addresses of all members; for one that did not answer, the error.
@@ -71,16 +69,8 @@ class Survey(typing.NamedTuple):
 
 def survey(log: EtcdLog) -> Survey:
     cluster = log.cluster
-    members = _each(cluster, messages.STATUS, messages.status)
-    for member in cluster.members:
-        status = members[str(member)]
-        if isinstance(status, Status):
-            cluster.is_of(member, status.cluster)
-    for member in cluster.members:
-        try:
-            cluster.refuse_another(member)
-        except Trouble as error:
-            members[str(member)] = error
+    members = {str(member): status for member, status in cluster.statuses(
+        cluster.share).items()}
     try:
         voting = cluster.ask(messages.MEMBERS, messages.voting)
         alarms = cluster.ask(messages.ALARMS, messages.alarms)
@@ -134,19 +124,7 @@ def _what_is_wrong(log: EtcdLog, found: Survey, limit: int) -> Iterator[str]:
     yield from _of_the_prefix(log)
 
 
-def _each(cluster: Cluster, question: Question,
-          read: Callable[[Message], T]) -> dict[str, T | Trouble]:
-    """The answer of each member, by its address."""
-    found: dict[str, T | Trouble] = {}
-    for member in cluster.members:
-        try:
-            found[str(member)] = read(member.ask(question, cluster.share()))
-        except Trouble as error:
-            found[str(member)] = error
-    return found
-
-
-def _of_troubles(found: dict[str, T | Trouble]) -> Iterator[str]:
+def _of_troubles(found: dict[str, Status | Trouble]) -> Iterator[str]:
     for name, each in found.items():
         if isinstance(each, Trouble) and (wrong := fault(each)) is not None:
             yield f'{name}: {wrong}'
@@ -182,29 +160,34 @@ def _of_status(status: Status, limit: int) -> str | None:
 
 def _of_the_prefix(log: EtcdLog) -> Iterator[str]:
     """Below the prefix is a log of ours, or nothing."""
-    keys = log.keys
-
-    def other(answer: Message) -> str | None:
-        """What else is there."""
-        identity, some = messages.ranges(answer, 2)
-        value = messages.one(identity)
-        if value is None:
-            return legible(f'a key {some.kvs[0].key!r}') if some.kvs else None
+    keys, cluster = log.keys, log.cluster
+    question = messages.transaction([
+        messages.shown(keys.log), messages.shown(keys.all, 1, only=True)])
+    for member in cluster.members:
         try:
-            opened_identity(keys.log, value)
-        except Damaged as error:
-            return str(error)
-        return None
+            other = _other(keys, member.ask(
+                question, time.monotonic() + cluster.share))
+        except Trouble as error:
+            if (wrong := fault(error)) is not None:
+                yield f'{member}: {wrong}'
+        else:
+            if other is not None:
+                yield (f'{member}: something else than a log of ours is below'
+                       f' the prefix {keys.all.start.decode()}: {other}. Name'
+                       ' another prefix: one for each storage')
 
-    found = _each(log.cluster, messages.transaction([
-        messages.shown(keys.log), messages.shown(keys.all, 1, only=True)]),
-        other)
-    yield from _of_troubles(found)
-    for name, each in found.items():
-        if isinstance(each, str):
-            yield (f'{name}: something else than a log of ours is below the'
-                   f' prefix {keys.all.start.decode()}: {each}. Name another'
-                   ' prefix: one for each storage')
+
+def _other(keys: Keys, answer: Message) -> str | None:
+    """What else is there."""
+    identity, some = messages.ranges(answer, 2)
+    value = messages.one(identity)
+    if value is None:
+        return legible(f'a key {some.kvs[0].key!r}') if some.kvs else None
+    try:
+        opened_identity(keys.log, value)
+    except Damaged as error:
+        return str(error)
+    return None
 
 
 def release(status: Status) -> tuple[int, ...]:

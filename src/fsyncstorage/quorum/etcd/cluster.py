@@ -25,10 +25,12 @@ from collections.abc import Sequence
 
 from ..history.record import Damaged
 from ..log.interface import Unanswered
+from . import messages
 from .member import Asked
 from .member import Member
 from .messages import Message
 from .messages import Question
+from .messages import Status
 from .settings import Settings
 from .trouble import Foreign
 from .trouble import Late
@@ -93,7 +95,7 @@ class Cluster:
             patience = min(
                 deadline, now + (min(SHORT, share) if is_late else share))
             try:
-                answer = self.judged(
+                answer = self._judged(
                     one, one.ask(question, patience), judge)
             except (Trouble, Damaged) as error:
                 if isinstance(error, Late) and not is_late:
@@ -108,30 +110,49 @@ class Cluster:
         """Ask one member, and return at once."""
         member = self.preferred
         try:
-            return member.begin(question, self.share())
+            return member.begin(question, time.monotonic() + self.share)
         except Trouble as error:
             raise self.failed(member, error) from error
 
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
         """The answer to a question that was begun."""
         try:
-            return self.judged(asked.member, asked.answer(), judge)
+            return self._judged(asked.member, asked.answer(), judge)
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
 
+    @property
     def share(self) -> float:
-        """The deadline of a question to one member."""
-        return time.monotonic() + self.patience / len(self.members)
+        """The seconds of a question to one member."""
+        return self.patience / len(self.members)
+
+    def statuses(self, seconds: float) -> dict[Member, Status | Trouble]:
+        """What each member says of itself, in so many seconds each; or why it
+        says nothing that is believed."""
+        found: dict[Member, Status | Trouble] = {}
+        for member in self.members:
+            try:
+                found[member] = status = messages.status(member.ask(
+                    messages.STATUS, time.monotonic() + seconds))
+                self._is_of(member, status.cluster)
+            except Trouble as error:
+                found[member] = error
+        for member in self.members:  # now it is known which is the right one
+            try:
+                self._refuse_another(member)
+            except Trouble as error:
+                found[member] = error
+        return found
 
     # Which member is believed
 
-    def judged(self, member: Member, answer: Message,
-                judge: Callable[[Message], T]) -> T:
-        self.is_of(member, answer.header.cluster_id)
-        self.refuse_another(member)
+    def _judged(self, member: Member, answer: Message,
+                 judge: Callable[[Message], T]) -> T:
+        self._is_of(member, answer.header.cluster_id)
+        self._refuse_another(member)
         return judge(answer)
 
-    def is_of(self, member: Member, id: int) -> None:
+    def _is_of(self, member: Member, id: int) -> None:
         """The member says that it is of this cluster; 0: it does not say."""
         if id and self._id_of.get(member) != id:
             self._id_of[member] = id
@@ -139,7 +160,7 @@ class Cluster:
             self._id = next((each for each in ids if 2 * ids.count(each)
                              > len(self.members)), 0)
 
-    def refuse_another(self, member: Member) -> None:
+    def _refuse_another(self, member: Member) -> None:
         """Raise Foreign if it is of another cluster than most members."""
         if self._id and self._id_of.get(member, self._id) != self._id:
             raise Foreign(

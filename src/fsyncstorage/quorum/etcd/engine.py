@@ -11,10 +11,9 @@ where the identity of a log is.
 Where the log begins is not written anywhere; its first record shows it.  So a
 trim only removes, which etcd does even when it is full.  Removed keys, and
 values that were replaced, take room until they are compacted.  So `trim` also
-compacts, and quorum.etcd.room does more where that does not help.
+compacts.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -22,7 +21,6 @@ from collections.abc import Sequence
 
 from ..history.record import LARGEST
 from ..history.record import MOST
-from ..history.record import NOBODY
 from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
@@ -46,12 +44,12 @@ from .member import Asked
 from .member import Member
 from .messages import Fields
 from .messages import Message
+from .messages import Status
 from .pace import Pace
-from .room import Room
 from .settings import Settings
 from .trouble import Lost
+from .trouble import Said
 from .trouble import Trouble
-from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +75,9 @@ class EtcdLog:
         self.keys = Keys(settings.prefix)
         self.cluster = Cluster(settings)
         self.members = len(self.cluster.members)
-        self._watch = Watch(self.cluster, self.keys)
         self._lease = Lease(clock)
         self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
-        self._room = Room(self.cluster, self.keys)
+        self._may_compact = True
         self._pace = Pace(self.cluster)
         #: How many records one request asks for.
         self._records = 1
@@ -90,19 +87,16 @@ class EtcdLog:
 
     def close(self) -> None:
         self.cluster.stop()
-        self._watch.close()
         self._give_up()
 
     def turn(self) -> None:
         self.cluster.turn_from(self.cluster.preferred)
 
     def find_leader(self) -> None:
-        for member in self.cluster.members:
-            with contextlib.suppress(Trouble):
-                if messages.status(member.ask(
-                        messages.STATUS, self.cluster.share())).leads:
-                    self.cluster.prefer(member)
-                    break
+        cluster = self.cluster
+        for member, status in cluster.statuses(cluster.share).items():
+            if isinstance(status, Status) and status.leads:
+                cluster.prefer(member)
 
     # The log
 
@@ -147,10 +141,6 @@ class EtcdLog:
         return ends
 
     # Records
-
-    def append(self, before: Place, place: Place, raw: bytes) -> None:
-        self.ask(before, place, raw)
-        self.answered()
 
     def ask(self, before: Place, place: Place, raw: bytes) -> None:
         if len(raw) > LARGEST:
@@ -226,9 +216,6 @@ class EtcdLog:
             found.append(pair.value)
         return found
 
-    def wait(self, sequence: int, seconds: float) -> None:
-        self._watch.wait(sequence, seconds)
-
     def trim(self, first: int) -> None:
         keys = self.keys
         begin = 0
@@ -236,18 +223,30 @@ class EtcdLog:
             # (If this member says too much, all goes at once.)
             begin = min(max(begin, self.ends().first) + AT_ONCE, first)
             self._remove(Span(keys.records.start, keys.record(begin)))
-        self._room.compact()
+        self._compact()
 
-    def make_room(self) -> bool:
-        return self._room.make(self._takes_a_chunk)
-
-    def _takes_a_chunk(self) -> bool:
+    def _compact(self) -> None:
+        now = self.cluster.ask(
+            messages.pairs_of(self.keys.head, 1), messages.revision)
+        asked = self.cluster.begin(messages.compaction(now))
         try:
-            self.stage(NOBODY, 0, bytes(MOST))
-        except interface.Full:
-            return False
-        self.unstage([NOBODY])
-        return True
+            asked.answer()
+        except Trouble as error:
+            if isinstance(error, Said) and error.about('permission denied'):
+                self._may_not_compact(error)
+            # (That error: nothing has changed since the last compaction.)
+            elif not (isinstance(error, Said)
+                      and error.about('has been compacted')):
+                raise self.cluster.failed(asked.member, error) from error
+
+    def _may_not_compact(self, error: Said) -> None:
+        if self._may_compact:
+            self._may_compact = False
+            logger.warning(
+                'etcd: this user may not compact (%s): without'
+                ' --auto-compaction-mode=periodic'
+                ' --auto-compaction-retention=1h each member will be full'
+                ' one day', error)
 
     def _remove(self, keys: bytes | Span) -> None:
         self.cluster.ask(messages.removal(keys), messages.revision)

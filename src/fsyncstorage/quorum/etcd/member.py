@@ -1,8 +1,8 @@
 """One member of etcd, which answers questions, or is in trouble.
 
 A question is a call of gRPC.  grpcio keeps the connection, and makes another
-one when it has ended.  Every call is made as one with a stream of answers,
-mostly of one: so it is sent at once, and its answer is waited for later, by
+one when it has ended.  Every call is made as one with a stream of answers
+(of one): so it is sent at once, and its answer is waited for later, by
 the thread that has asked; grpcio starts no thread for it.
 
 A token comes from etcd for a name and a password.  It expires after a while,
@@ -17,7 +17,6 @@ import pathlib
 import threading
 import time
 import typing
-from collections.abc import Iterator
 
 import grpc
 import grpc.experimental
@@ -88,7 +87,7 @@ class Member:
         return self.begin(question, deadline).answer()
 
     def begin(self, question: Question, deadline: float) -> 'Asked':
-        """Ask, and return at once.  The deadline is that of all answers."""
+        """Ask, and return at once.  The deadline is that of the answer."""
         user, password = self._settings.user, self._settings.password
         if self._token is None and user is not None and password is not None:
             self._token = self._sent(messages.authentication(
@@ -166,7 +165,7 @@ class Member:
 
 
 class Asked:
-    """A question that was sent, and its answers."""
+    """A question that was sent, and its answer."""
 
     def __init__(self, member: Member, channel: grpc.Channel,
                  question: Question, call: typing.Any) -> None:
@@ -176,24 +175,13 @@ class Asked:
         self._call = call
 
     def answer(self) -> Message:
-        """Wait for the only answer; raise Trouble if there is none."""
-        found = self.next()
-        with self._troubles():
-            for _ in self._call:
-                raise Lost('more than one answer')
-        return found
-
-    def next(self) -> Message:
-        """Wait for the next answer; raise Trouble if there is none."""
-        with self._troubles():
-            for raw in self._call:
-                return self._question.parse(raw)
-            raise Lost('no answer')
-
-    @contextlib.contextmanager
-    def _troubles(self) -> Iterator[None]:
+        """Wait for it, and for the end of the call; raise Trouble if there is
+        none."""
         try:
-            yield
+            raw = next(self._call, None)
+            if raw is None or next(self._call, None) is not None:
+                raise Lost('no answer, or more than one')
+            return self._question.parse(raw)
         except grpc.RpcError as error:
             raise self.member.trouble(self._channel, error) from None
         except BaseException:

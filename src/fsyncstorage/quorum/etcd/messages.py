@@ -50,12 +50,6 @@ message TxnResponse {
 
 message CompactRequest { int64 revision = 1; bool physical = 2; }
 message CompactResponse { ResponseHeader header = 1; }
-message WatchCreateRequest { bytes key = 1; }
-message WatchRequest { WatchCreateRequest create_request = 1; }
-message Event { int32 type = 1; KeyValue kv = 2; }
-message WatchResponse {
-  ResponseHeader header = 1; bool created = 3; bool canceled = 4;
-  repeated Event events = 11; }
 
 message AuthenticateRequest { string name = 1; string password = 2; }
 message AuthenticateResponse { ResponseHeader header = 1; string token = 2; }
@@ -66,11 +60,8 @@ message StatusResponse {
   uint64 leader = 4; uint64 raftAppliedIndex = 7; int64 dbSizeInUse = 9;
   bool isLearner = 10;
   int64 dbSizeQuota = 12; }
-message DefragmentRequest {}
-message DefragmentResponse { ResponseHeader header = 1; }
 message AlarmMember { uint64 memberID = 1; int32 alarm = 2; }
-message AlarmRequest {
-  int32 action = 1; uint64 memberID = 2; int32 alarm = 3; }
+message AlarmRequest {}
 message AlarmResponse {
   ResponseHeader header = 1; repeated AlarmMember alarms = 2; }
 
@@ -111,8 +102,8 @@ CLASSES = _made(PROTO)
 # How a comparison compares, and what.
 _GREATER, _CREATE, _VALUE = 1, 1, 3
 
-# What happened in an event; the action and the kind of an alarm.
-_PUT, _DEACTIVATE, _NOSPACE = 0, 2, 1
+# A kind of alarm.
+_NOSPACE = 1
 
 
 class Question(typing.NamedTuple):
@@ -219,23 +210,11 @@ def compaction(revision: int) -> Question:
     return _question('KV/Compact', revision=revision, physical=True)
 
 
-def room_for(member: int) -> Question:
-    """Disarm the alarm that says that this member has no room."""
-    return _question('Maintenance/Alarm', action=_DEACTIVATE,
-                     memberID=member, alarm=_NOSPACE)
-
-
-def watching(key: bytes) -> Question:
-    return _question('Watch/Watch', create_request={'key': key})
-
-
 def authentication(user: str, password: str) -> Question:
     return _question('Auth/Authenticate', name=user, password=password)
 
 
 STATUS = _question('Maintenance/Status')
-#: For the member that is asked.
-DEFRAGMENTATION = _question('Maintenance/Defragment')
 ALARMS = _question('Maintenance/Alarm')
 #: A majority has confirmed the answer.
 MEMBERS = _question('Cluster/MemberList', linearizable=True)
@@ -270,11 +249,6 @@ def revision(answer: Message) -> int:
     return found
 
 
-def noticed(answer: Message) -> list[bytes]:
-    """The values that were put, in order."""
-    return [event.kv.value for event in answer.events if event.type == _PUT]
-
-
 def status(answer: Message) -> Status:
     header = answer.header
     return Status(
@@ -293,8 +267,3 @@ def voting(answer: Message) -> int:
 def alarms(answer: Message) -> list[str]:
     return [{_NOSPACE: 'NOSPACE', 2: 'CORRUPT'}.get(
         each.alarm, f'number {each.alarm}') for each in answer.alarms]
-
-
-def full_members(answer: Message) -> list[int]:
-    """The members that have no room, from an answer about alarms."""
-    return [each.memberID for each in answer.alarms if each.alarm == _NOSPACE]

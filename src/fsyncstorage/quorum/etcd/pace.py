@@ -5,14 +5,12 @@ minute from then on etcd's leader keeps all new entries in memory, also when
 the member is no longer behind.  At full speed those would be a gigabyte.
 """
 
-import contextlib
 import logging
 import threading
 import time
 
-from . import messages
 from .cluster import Cluster
-from .trouble import Trouble
+from .messages import Status
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +51,6 @@ class Pace:
     def _is_one_behind(self) -> bool:
         """Of those that answer.  (One of another cluster would be behind for
         ever.)"""
-        cluster, applied = self._cluster, []
-        for member in cluster.members:
-            with contextlib.suppress(Trouble):
-                applied.append(cluster.judged(member, member.ask(
-                    messages.STATUS, time.monotonic() + SOON),
-                    messages.status).applied)
+        applied = [each.applied for each in self._cluster.statuses(
+            SOON).values() if isinstance(each, Status)]
         return bool(applied) and max(applied) - min(applied) > MOST_BEHIND

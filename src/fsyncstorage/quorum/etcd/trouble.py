@@ -138,8 +138,7 @@ def fault(trouble: Trouble) -> str | None:
     return None
 
 
-FULL = ('etcd is full: no commit can be acknowledged. The node that led last'
-        ' tries to make room; if it cannot, or does not run, raise'
+FULL = ('etcd is full: no commit can be acknowledged. Raise'
         ' --quota-backend-bytes, then etcdctl defrag each member, then etcdctl'
         ' alarm disarm')
 

@@ -49,6 +49,10 @@ DIGEST = 16
 Read = Callable[[int, int], bytes]
 
 
+def reading(file: datafile.DataFile) -> Read:
+    return lambda position, length: os.pread(file.fileno(), length, position)
+
+
 class Tie(typing.NamedTuple):
     """What identifies the bytes before some position of a file."""
 

@@ -44,7 +44,7 @@ def settled(path: str, kept: Kept, swap: Swap | None, keep_old: bool) -> Kept:
     assert becoming is not None
     found = generation.look(
         path, becoming, lambda file: states.misfit(
-            kept, _reading(file), file.size()) is None)
+            kept, states.reading(file), file.size()) is None)
     if found is Found.NEITHER:
         raise Refused(
             f'{path} was about to be replaced by a packed file of'
@@ -67,7 +67,7 @@ def settled(path: str, kept: Kept, swap: Swap | None, keep_old: bool) -> Kept:
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))
     with datafile.open_existing(path, read_only=True) as file:
         return Kept(
-            swap.state, states.tie_of(_reading(file), swap.state.end),
+            swap.state, states.tie_of(states.reading(file), swap.state.end),
             kept.node)
 
 
@@ -84,7 +84,3 @@ def remove_what_is_left(path: str) -> None:
     """Remove the packed file, if it did not get the name."""
     for suffix in naming.PACKED, naming.INDEX_OF_PACKED:
         datafile.remove_if_there(path + suffix)
-
-
-def _reading(file: datafile.DataFile) -> states.Read:
-    return lambda position, length: os.pread(file.fileno(), length, position)

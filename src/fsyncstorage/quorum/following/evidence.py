@@ -4,8 +4,7 @@ What a node keeps of its place in the log may be a second old: a log that was
 restored, or whose members have lost their last writes in a power cut, may
 still fit it.  But the file has evidence.  A seal says up to where the file was
 *durable* when its transaction was written: on the disk of the node that wrote
-it, and in the log.  If the log ends before that, it has lost something.  An
-index that belongs to the file says the same of everything before its own end.
+it, and in the log.  If the log ends before that, it has lost something.
 
 Nothing else counts.  Bytes that differ are what an unfinished batch has left,
 or lie in a block that a standby's disk has lost.  So if another node has led

@@ -17,7 +17,6 @@ file and its lock, until it is closed or hands them over to a storage.
 
 import contextlib
 import os
-import threading
 
 import zc.lockfile
 
@@ -45,6 +44,7 @@ from .fetching import Fetching
 from .fetching import refuse_without
 from .indexing import Indexing
 from .repacking import BlobDirectory
+from .repacking import Late
 from .repacking import Repacking
 from .spool import Spool
 from .spool import Spooling
@@ -56,16 +56,12 @@ MISLED = (
     ' member; a start of this node cuts off what came from it, or refuses the'
     ' log')
 
-#: Seconds for which a swap waits for its pack without a spool.
-SOON = 0.5
-
 
 class Follower:
 
     def __init__(self, lock_file: zc.lockfile.LockFile,
                  file: datafile.DataFile, kept: Kept, indexing: Indexing,
-                 log: Log, stopping: threading.Event,
-                 packs: repacking.Options, spool: Spool,
+                 log: Log, packs: repacking.Options, spool: Spool,
                  blobs: Fetching | None = None) -> None:
         """The file ends where the kept state says, and `log` is behind the
         spool.
@@ -82,21 +78,18 @@ class Follower:
         self._spool = spool
         self._indexing = indexing
         self._is_handed_over = False
-        #: Ends waits for a pack; the owner of the follower may replace it.
-        self.stopping = stopping
         self.packs = packs
         #: The state after the last record.
         self.state = state
         #: The states after the last whole batch, after the last one that is
         #: synced, and after the last one that is kept on the disk.
         self.whole = self.synced = self.kept = state
-        #: The log has replaced its file, and its own is not ready.
-        self.waits_for_its_pack = False
+        #: What goes on while a swap waits for the pack.
+        self._spooling: Spooling | None = None
         #: A record whose bytes may be written, but which is not applied yet.
         self._begun: Place | None = None
         self._repacking = Repacking(
-            self.name, lambda: self.whole.end,
-            lambda: self.stopping.is_set() or spool.failure is not None, packs,
+            self.name, lambda: self.whole.end, packs,
             None if blobs is None else BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old))
         self._repacking.goes_by(state)
@@ -115,13 +108,13 @@ class Follower:
         return max(self.kept.place, self._spool.last)
 
     @property
-    def heard(self) -> float:
-        """When the log has answered while a swap waited."""
-        return self._spool.heard
+    def waits_for_its_pack(self) -> bool:
+        """The log has replaced its file, and its own is not ready."""
+        return self._spooling is not None
 
-    def has_its_pack(self, seconds: float) -> bool:
-        """Wait at most so long; false: a swap might wait for much longer."""
-        return self._repacking.is_ready(seconds)
+    def spool_on(self) -> bool:
+        """While a swap waits: keep some of what follows it.  Is there more?"""
+        return self._spooling is not None and self._spooling.go_on()
 
     @property
     def pack_trouble(self) -> str | None:
@@ -132,9 +125,11 @@ class Follower:
         """What the note says of its pack."""
         return self._repacking.said
 
-    def apply(self, applied: Apply) -> None:
-        """After OSError, Unanswered, or a Refused for damage, the record is
-        not applied, and the call may be repeated."""
+    def apply(self, applied: Apply, patience: float = 0.0) -> None:
+        """A swap waits for its pack so many seconds; then it is Late.
+
+        After OSError, Unanswered, Late, or a Refused for damage, the record
+        is not applied, and the call may be repeated."""
         state, record = applied
         refuse_without(self.blob_dir, record)
         if self._begun not in (None, state.place):
@@ -156,17 +151,17 @@ class Follower:
                 self.blobs.give_up()
             self._file.truncate(state.end)
         elif isinstance(body, PackSwap):
-            self._swap(applied, Becoming(body.size, body.checksum))
+            self._swap(
+                applied, Becoming(body.size, body.checksum), patience)
         if state.incomplete is None:
             self.whole = state
         self.state = state
         self._begun = None
-        self.waits_for_its_pack = False
         self._repacking.goes_by(state)  # last: it may fail, and is not needed
 
-    def goes_on_with(self, log: Log, stopping: threading.Event) -> None:
-        """In place of those that it had."""
-        self.log, self.stopping = with_spool(log, self._spool), stopping
+    def goes_on_with(self, log: Log) -> None:
+        """In place of the one that it had."""
+        self.log, self._spooling = with_spool(log, self._spool), None
 
     def _take_back(self) -> None:
         """Undo a record that was not applied, and has been replaced."""
@@ -175,17 +170,22 @@ class Follower:
         self._file.truncate(self.state.next)
         self._begun = None
 
-    def _swap(self, swap: Apply, becoming: Becoming) -> None:
+    def _swap(self, swap: Apply, becoming: Becoming,
+              patience: float) -> None:
         """Replace the file."""
-        state = swap.state
-        self.sync()
-        self.save()
-        if not confirmed(self.log, state):
-            raise Refused(MISLED, Why.DAMAGED)  # others may have another one
-        self.waits_for_its_pack = not self.has_its_pack(SOON)
-        with Spooling(self.log, self._spool, swap, self.blobs) if (
-                self.waits_for_its_pack) else contextlib.nullcontext():
+        if self._spooling is None:
+            self.sync()
+            self.save()
+            if not confirmed(self.log, swap.state):
+                raise Refused(MISLED, Why.DAMAGED)  # others may have another
+        self._repacking.wait(patience)
+        try:
             made = self._repacking.made(self.whole, becoming)
+        except Late:
+            if self._spooling is None:
+                self._spooling = Spooling(
+                    self.log, self._spool, swap, self.blobs)
+            raise
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)
             states.save(
@@ -199,8 +199,11 @@ class Follower:
                     ' it finds out which file it has') from error
             stack.pop_all()
         self._file.close()
-        self._file, self.synced = made.file, state
-        self._indexing.replaced(made.file, made.index, state.end)
+        self._file, self.synced = made.file, swap.state
+        self._indexing.replaced(made.file, made.index, swap.state.end)
+        if self._spooling is not None:
+            self._spooling.end()
+            self._spooling = None
 
     def check_its_name(self) -> None:
         """Raise OSError if the file has lost its name: the next start would

@@ -4,11 +4,9 @@ The index is made once, at the start, from the index file and from the data
 after it; then each batch that counts is added.  So a storage can be opened on
 the file without reading it.
 
-The index file may be *ahead* of what the node has kept, because it is written
-while commits go on.  What is after the kept place will be written again, from
-the log, and then the index fits.  An index file gets its name only when all
-that it has was durable on this disk and in the log; so it is evidence, too
-(`evidence`).
+The index file never has more than what the node has kept, as that is saved
+first (commit.replica, `keep_up_to`).  One that has more is of something else,
+and is not used.
 """
 
 import functools
@@ -38,15 +36,10 @@ class Indexing:
     def __init__(self, file: datafile.DataFile, end: int) -> None:
         """Read what is before `end`; raise Refused if it is damaged."""
         self._file = file
-        #: An index that covers more than what counts.
-        self._ahead: index.Loaded | None = None
         self._known = opening.nothing_known()
         loaded = opening.load_index(file.name)
-        if loaded is not None:
-            if loaded.position <= end:
-                self._known = opening.trusted(file, loaded)
-            elif self._belongs(loaded, end):
-                self._ahead = loaded
+        if loaded is not None and loaded.position <= end:
+            self._known = opening.trusted(file, loaded)
         #: The index file covers all before this position.
         self._saved_to = self._tried_at = self._known.end
         self._size = 0 if loaded is None else os.path.getsize(self._path)
@@ -60,44 +53,18 @@ class Indexing:
         that transaction.
         """
         self._file = file
-        self._ahead = None
         self._known = recovery.Recovered(found, end, self._known.tid)
         self._saved_to = self._tried_at = end
-
-    def _belongs(self, loaded: index.Loaded, end: int) -> bool:
-        """Does an index that is ahead belong to this file?
-
-        The file may have been cut, in an earlier start.  Then what is before
-        `end` decides.
-        """
-        if loaded.fingerprint is None:  # by stock: never for a node's file
-            return False
-        if opening.trusted(self._file, loaded).end == loaded.position:
-            return True
-        return (min(loaded.index.itervalues(), default=end) < end
-                and recovery.fits(loaded.index, self._file, end))
 
     @property
     def _path(self) -> str:
         return self._file.name + '.index'
-
-    @property
-    def durable(self) -> int:
-        """Up to where an index file says that all was durable; 0: no index
-        file says more than what counts."""
-        return 0 if self._ahead is None else self._ahead.durable
 
     def count(self, end: int, advice: str) -> None:
         """All before this end counts.
 
         Raise Refused, with this advice, if the transactions are not sound.
         """
-        if self._ahead is not None:
-            if end < self._ahead.position:
-                return
-            self._known = opening.trusted(self._file, self._ahead)
-            self._saved_to = self._tried_at = self._known.end
-            self._ahead = None
         window = Window(
             functools.partial(os.pread, self._file.fileno()), end)
         found, damage = recovery.read_on(window, self._known)

@@ -46,6 +46,7 @@ from .fetching import Fetching
 from .fetching import refuse_without
 from .follower import Follower
 from .indexing import Indexing
+from .repacking import Late
 from .spool import Spool
 from .spool import with_spool
 
@@ -84,7 +85,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     patience = Patience(Outage('this start waits', path), stopping)
     for _ in range(log.members):
         try:
-            return _rejoined(path, log, stopping, packs, blob_dir, patience)
+            return _rejoined(path, log, packs, blob_dir, patience)
         except Refused as error:
             if error.why is None:  # our own files are refused
                 raise
@@ -93,9 +94,8 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     raise refused
 
 
-def _rejoined(path: str, log: Log, stopping: threading.Event,
-              packs: repacking.Options, blob_dir: str | None,
-              patience: Patience) -> Follower:
+def _rejoined(path: str, log: Log, packs: repacking.Options,
+              blob_dir: str | None, patience: Patience) -> Follower:
     with contextlib.ExitStack() as stack:
         stack.enter_context(seal.naming(path))
         lock_file = opening.lock_name(path)
@@ -118,22 +118,21 @@ def _rejoined(path: str, log: Log, stopping: threading.Event,
             _refuse_another_file(file, kept)
             surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)
-            _refuse_a_lost_log(file, kept, surveyed.end, indexing.durable)
+            _refuse_a_lost_log(file, kept, surveyed.end)
         _cut(file, kept.state.end)
         blobs = None
         if blob_dir is not None:
             blobs = Fetching(path, blob_dir)
             lists.remove_files(blobs.helper, kept.tie.tid)
         if kept is not found:
-            states.save(path, kept.state, _reading(file), kept.node)
+            states.save(path, kept.state, states.reading(file), kept.node)
             unfinished.remove_what_is_left(path)
         if blobs is not None:
             packedblobs.take_up(repacking.BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old), path,
                 links=False)
         follower = Follower(
-            lock_file, file, kept, indexing, log, stopping, packs, spool,
-            blobs)
+            lock_file, file, kept, indexing, log, packs, spool, blobs)
         stack.callback(follower.close)
         if _catch_up(follower, log, surveyed, patience):
             lists.remove()
@@ -191,16 +190,12 @@ def _refuse_another_file(file: datafile.DataFile, kept: Kept) -> None:
     """Refuse a file that is not the one that was kept, or lacks some of it."""
     opening.lock(file)
     opening.check_magic(file, read_only=True)
-    misfit = states.misfit(kept, _reading(file), file.size())
+    misfit = states.misfit(kept, states.reading(file), file.size())
     if misfit is not None:
         raise Refused(
             f'{file.name} is not the file that {file.name}{states.SUFFIX} is'
             f' about: {misfit}. Put the right file there, with what was kept'
             f' beside it; or {ANEW}')
-
-
-def _reading(file: datafile.DataFile) -> states.Read:
-    return lambda position, length: os.pread(file.fileno(), length, position)
 
 
 # What the log has
@@ -222,13 +217,12 @@ def _survey(log: Log, state: State, patience: Patience,
     return Surveyed(state, end, swap)
 
 
-def _refuse_a_lost_log(file: datafile.DataFile, kept: Kept, log_end: int,
-                       index_end: int) -> None:
+def _refuse_a_lost_log(file: datafile.DataFile, kept: Kept,
+                       log_end: int) -> None:
     """Refuse a log that lacks what this node knows to have been in it."""
     window = Window.of_file(file.fileno())
     evidence.refuse_other_releases(window, kept.state.end, kept.tie.tid)
-    durable = max(index_end, evidence.durable_end(
-        window, kept.state.end, kept.tie.tid))
+    durable = evidence.durable_end(window, kept.state.end, kept.tie.tid)
     if durable > log_end:
         raise Refused(
             f'{file.name}: the log ends at {log_end} of the file, and what the'
@@ -262,10 +256,10 @@ def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
     for applied in Reader(log, follower.state).to_the_end(patience):
         if applied.state.place.sequence > last:
             break
-        if isinstance(applied.record.body, PackSwap) and (
-                not follower.has_its_pack(LONGEST_WAIT)):
+        try:
+            patience.answer(follower.apply, applied, LONGEST_WAIT)
+        except Late:
             break
-        patience.answer(follower.apply, applied)
         whole, kept = follower.whole, follower.kept
         if (whole.generation != kept.generation
                 or whole.end > kept.end + KEPT_AFTER):

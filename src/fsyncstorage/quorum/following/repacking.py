@@ -3,8 +3,8 @@
 While the state names a pack, a thread makes the new file (pack.bulk), by a
 process of low priority, and the caller goes on to append to the old one.  At
 the swap, `made` copies the rest, and returns the file if it became the one
-that the log names.  If not, the file is packed once more, while the caller
-waits: that needs nothing but the file and what the state says of the pack.
+that the log names.  If not, the file is packed once more, and the caller asks
+again: that needs nothing but the file and what the state says of the pack.
 
 No storage has the file open: the caller has its locks, only appends to it, and
 notes durably what a start must know (pack.generation).  One thread calls.
@@ -12,6 +12,7 @@ notes durably what a start must know (pack.generation).  One thread calls.
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import threading
 import time
@@ -36,14 +37,14 @@ from ...pack.progress import Cancelled
 from ...pack.progress import PackWatch
 from ..history.fold import Pack
 from ..history.fold import State
-from ..log.interface import Unanswered
+from ..log.notes import NO_PART
 from ..log.reading import ANEW
 from ..log.reading import Refused
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two checks whether to stop.
-LOOK_EVERY = 0.1
+#: Errors of a disk that is full.
+NO_ROOM = errno.ENOSPC, errno.EDQUOT
 #: A pack that has failed for want of room is retried after a pause, which is
 #: `PAUSES` times as long as the pack took.
 PAUSES = 10
@@ -62,8 +63,17 @@ class Options(typing.NamedTuple):
 USUAL = Options()
 
 
+class Late(Exception):
+    """The log has replaced the file, and the packed one is not made yet."""
+
+
 class NotMade(Exception):
     """There is no file here that may take the place of the old one."""
+
+    def __init__(self, why: str, may_pass: bool = False) -> None:
+        """`may_pass`: another pack of the same file may make it."""
+        super().__init__(why)
+        self.may_pass = may_pass
 
 
 class Made(typing.NamedTuple):
@@ -83,55 +93,56 @@ class BlobDirectory:
     fshelper: FilesystemHelper
     pack_keep_old: bool
     #: No lock is needed: the thread that replaces the file also makes the
-    #: directories, and that of the spool, which does so too, has ended then.
+    #: directories.
     _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 
 class Repacking:
 
-    def __init__(self, path: str, size: Callable[[], int],
-                 is_stopped: Callable[[], bool], options: Options,
+    def __init__(self, path: str, size: Callable[[], int], options: Options,
                  blobs: BlobDirectory | None) -> None:
         """`path` is absolute, and `size()` the position up to which the file
         is whole, with the final status of each transaction."""
         self._blobs = blobs
         self._path = path
         self._size = size
-        self._is_stopped = is_stopped
         self._options = options
         #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
         self._pack: OwnPack | None = None
-        #: If the disk has failed a pack for which the swap waited: why, and
-        #: when to retry.
+        #: While the swap waits: when a pack was begun once more; why the disk
+        #: has failed it, and when to retry.
+        self._begun_again: float | None = None
         self.trouble: str | None = None
-        self._again_at: float | None = None
+        self._again_at = 0.0
 
     def goes_by(self, state: State) -> None:
         """Begin, or end, the pack that this state names."""
         if state.pack != self._wanted:
             self.close()
-            self._wanted, self.trouble = state.pack, None
+            self._begun_again, self.trouble, self._again_at = None, None, 0.0
             if state.pack is not None and state.pack.version == VERSION:
                 self._begin(state.pack, self._options.rate)
+            self._wanted = state.pack  # last: see `said`
 
     def _begin(self, pack: Pack, rate: int | None) -> None:
-        self._again_at = None
         job = Job(pack.time, pack.end, pack.collects, rate, sums=True)
         self._pack = OwnPack(
             pack.id, self._path, job, self._size, self._options.own_process,
             self._blobs)
 
-    def is_ready(self, seconds: float) -> bool:
+    def wait(self, seconds: float) -> None:
         """Wait at most so long for the new file."""
-        pack = self._pack
-        return pack is not None and pack.wait(seconds) and pack.is_sound
+        if self._pack is not None:
+            self._pack.wait(seconds)
 
     @property
     def said(self) -> tuple[int, bytes]:
         """For the note of this node (log.notes): the pulse, and the part."""
-        pack = self._pack
-        return (0, b'') if pack is None else (pack.pulse, pack.part)
+        pack, wanted = self._pack, self._wanted
+        if pack is not None:
+            return pack.pulse, pack.part
+        return 0, b'' if wanted is None else wanted.id + NO_PART
 
     def catch_up(self) -> None:
         """Call it now and then, so that the swap has little to copy."""
@@ -140,57 +151,41 @@ class Repacking:
 
     def made(self, state: State, becoming: Becoming) -> Made:
         """The file that takes the place of this one, which ends where `state`
-        does.  This may wait as long as a pack, and for its retry.
+        does.
 
-        Raise Unanswered if the caller has to end; OSError if it may be
-        retried; Refused.
+        Raise Late if it is not made yet: call it again; Refused.
         """
         assert state.pack is not None
         if state.pack.version != VERSION:  # to pack again would not help
             raise self._refused(state, (
                 f'another version packs: {VERSION.decode()} here,'
                 f' {state.pack.version!r} there'))
-        if self._again_at is not None:
-            self._wait_until(self._again_at)
-        else:
-            try:
-                return self._made(state, becoming)
-            except NotMade as failure:
-                logger.warning(
-                    '%s: the log replaces it by a packed file, and this node'
-                    ' has none to replace it by (%s): it is packed now',
-                    self._path, failure)
-        begun = time.monotonic()
-        self.close()
-        self._wanted = state.pack
-        self._begin(state.pack, None)
-        try:
-            return self._made(state, becoming)
-        except NotMade as failure:
-            if not isinstance(failure.__cause__, OSError):
-                raise self._refused(state, failure) from None
-            self.trouble, now = str(failure.__cause__), time.monotonic()
-            self._again_at = now + PAUSES * (now - begun)
-            raise failure.__cause__ from None
-
-    def _wait_until(self, when: float) -> None:
-        while (left := when - time.monotonic()) > 0:
-            self._refuse_if_stopped()
-            time.sleep(min(LOOK_EVERY, left))
-
-    def _made(self, state: State, becoming: Becoming) -> Made:
+        if self._pack is None and time.monotonic() >= self._again_at:
+            self._begun_again = time.monotonic()
+            self._begin(state.pack, None)
         pack = self._pack
-        if pack is None:
-            raise NotMade('this node has not packed it')
-        while not pack.wait(LOOK_EVERY):
-            if self._is_stopped():
-                pack.watch.cancel()
-        self._refuse_if_stopped()
-        return pack.made(state.end, becoming)
+        if pack is None or not pack.wait(0):
+            raise Late
+        try:
+            return pack.made(state.end, becoming)
+        except NotMade as failure:
+            self._has_failed(state, failure)
+            raise Late from None
 
-    def _refuse_if_stopped(self) -> None:
-        if self._is_stopped():
-            raise Unanswered('this node was stopped within a pack')
+    def _has_failed(self, state: State, failure: NotMade) -> None:
+        """Pack again; at once, if that was begun before the swap."""
+        self._end()
+        begun, now = self._begun_again, time.monotonic()
+        if begun is None:
+            logger.warning(
+                '%s: the log replaces it by a packed file, and this node'
+                ' has none to replace it by (%s): it is packed now',
+                self._path, failure)
+        elif isinstance(failure.__cause__, OSError):
+            self.trouble = str(failure.__cause__)
+            self._again_at = now + PAUSES * (now - begun)
+        else:
+            raise self._refused(state, failure)
 
     def _refused(self, state: State, failure: object) -> Refused:
         return Refused(
@@ -207,11 +202,15 @@ class Repacking:
         naming.replace(self._path, self._options.keep_old)
         made.file.name = self._path
         self._pack.is_over(made)
-        self._pack = self._wanted = None
+        self._pack = self._wanted = self.trouble = None
 
     def close(self) -> None:
         """End the pack that is under way, if there is one."""
-        pack, self._pack, self._wanted = self._pack, None, None
+        self._wanted = None
+        self._end()
+
+    def _end(self) -> None:
+        pack, self._pack = self._pack, None
         if pack is not None:
             pack.close()
 
@@ -256,18 +255,15 @@ class OwnPack:
 
     @property
     def part(self) -> bytes:
-        copier = self._copier
-        return b'' if copier is None or self._failure is not None else (
-            self._id + copier.part)
+        failure, copier = self._failure, self._copier
+        if failure is not None:
+            return b'' if failure.may_pass else self._id + NO_PART
+        return b'' if copier is None else self._id + copier.part
 
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds`; return whether the thread has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
-
-    @property
-    def is_sound(self) -> bool:
-        return self._failure is None
 
     def catch_up(self) -> None:
         """Copy what was appended in the meantime, to leave little for `made`.
@@ -364,9 +360,11 @@ def _failure(path: str, error: BaseException) -> NotMade:
         case NothingToDo():
             return NotMade(f'there was nothing to free here: {error}')
         case Cancelled():
-            return NotMade('the pack was cancelled')
+            return NotMade('the pack was cancelled', may_pass=True)
     logger.warning('%s: the pack of this node failed: %r', path, error)
-    failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
+    failure = NotMade(
+        f'the pack failed: {type(error).__name__}: {error}',
+        may_pass=isinstance(error, OSError) and error.errno in NO_ROOM)
     # (Its traceback would keep files open.)
     failure.__cause__ = error.with_traceback(None)
     return failure

@@ -16,8 +16,6 @@ has kept is behind it.
 
 import os
 import struct
-import threading
-import time
 import typing
 from collections.abc import Sequence
 
@@ -38,13 +36,10 @@ from ..history.record import place_of
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.members import confirmed
-from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
-from ..log.reading import Refused
 from .fetching import Fetching
 
-#: Seconds from one look for more to the next; records of one answer.
-LOOK_EVERY = 0.5
+#: Records of one answer.
 AT_ONCE = 8
 
 _LENGTH = struct.Struct('>I')
@@ -61,10 +56,6 @@ class Spool:
         self._records: list[tuple[int, int]] = []
         #: The number of the first one, and the place of the last one.
         self.first, self.last = 0, Place(0, log)
-        #: When the log has answered last.
-        self.heard = 0.0
-        #: What ends it, and the wait for the pack.
-        self.failure: BaseException | None = None
         if os.path.isfile(self._path):
             self._file = datafile.open_existing(self._path)
             self._read()
@@ -102,6 +93,8 @@ class Spool:
 
     def add(self, records: Sequence[bytes]) -> None:
         """Durably.  They follow the last one."""
+        if not records:
+            return
         if self._file is None:
             self._file = datafile.open_new(self._path)
         self._file.write_at(b''.join(
@@ -172,8 +165,8 @@ def with_spool(log: Log, spool: Spool) -> Log:
 
 
 class Spooling:
-    """A context in which a swap, which a majority has, waits for the pack of
-    this node: meanwhile a thread reads on."""
+    """A swap, which a majority has, waits for the pack of this node: meanwhile
+    the caller reads on, and what it reads is kept."""
 
     def __init__(self, log: Log, spool: Spool, swap: Apply,
                  blobs: Fetching | None) -> None:
@@ -183,61 +176,28 @@ class Spooling:
         self._swap = swap
         self._blobs = blobs
         self._reader = Reader(log, swap.state)
-        #: When there was something new.
-        self._news = time.monotonic()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name='spool of a pack', daemon=True)
 
-    def __enter__(self) -> None:
-        self._thread.start()
+    def go_on(self) -> bool:
+        """Keep the next records; is there more?
 
-    def __exit__(self, *args: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        if self._blobs is not None:
-            self._blobs.give_up()
-        if self._spool.failure is not None:
-            raise self._spool.failure
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._is_over.wait(pause):
-            before = self._reader.state
-            try:
-                pause = 0 if self._go_on() else LOOK_EVERY
-                self._spool.heard = time.monotonic()
-            except (Unanswered, OSError, Refused):
-                # What is refused is met again when it is applied.
-                self._log.turn()
-                self._reader, pause = Reader(self._log, before), LOOK_EVERY
-            except BaseException as error:  # `__exit__` raises it
-                self._spool.failure = error
-                return
-
-    def _go_on(self) -> bool:
-        """Is there more?"""
+        After Unanswered, OSError: call it again.  A DiskError is final.
+        """
         if not self._spool.first:
             self._spool.add([pack(self._swap.record)])
-        given = self._read(time.monotonic())
-        if given and not confirmed(self._log, given[-1].state):
-            raise Unanswered('no majority has it yet')
-        for applied in given:
-            self._fetch(applied)
-        new = [pack(each.record) for each in given
-               if each.record.sequence > self._spool.last.sequence]
-        if new:
-            self._spool.add(new)
+        before = self._reader.state
+        try:
+            given = self._reader.read()
+            if given and not confirmed(self._log, given[-1].state):
+                raise Unanswered('no majority has it yet')
+            for applied in given:
+                self._fetch(applied)
+            self._spool.add([
+                pack(each.record) for each in given
+                if each.record.sequence > self._spool.last.sequence])
+        except BaseException:
+            self._reader = Reader(self._log, before, asks_all=True)
+            raise
         return bool(given)
-
-    def _read(self, now: float) -> list[Apply]:
-        given = self._reader.read()
-        if not given and now >= self._news + LOOKED_EVERY:
-            self._news = now
-            given = self._reader.look()
-        elif given:
-            self._news = now
-        return given
 
     def _fetch(self, applied: Apply) -> None:
         """Its blobs, which the log removes with the record."""
@@ -250,3 +210,8 @@ class Spooling:
             self._blobs.add(record.body.blobs)
             if state.incomplete is None:
                 self._blobs.fetch(self._log, record.sequence)
+
+    def end(self) -> None:
+        """What is in the spool is applied now."""
+        if self._blobs is not None:
+            self._blobs.give_up()

@@ -3,8 +3,9 @@
 The thread reads, applies, syncs, and keeps the index in memory, so that a
 storage can be opened on the file without reading it (`Follower.hand_over`).
 
-- It reads from one member.  When it has heard nothing new for ten seconds, or
-  not what it was notified of, it asks all, and reads on from the next one.
+- It looks for the next record four times a second.  (A watch of etcd would
+  cost as much, and be one more mechanism.)
+- While its pack is late for a swap, it keeps what follows that (spool).
 - It syncs after each answer, and saves up to a second later; a change of the
   epoch or of the generation at once.  (Its place is noted in the log by
   roles.presence.)
@@ -22,7 +23,6 @@ called by any thread, at any time, and again.
 
 import contextlib
 import logging
-import math
 import threading
 import time
 import typing
@@ -44,22 +44,20 @@ from ..log.interface import Trimmed
 from ..log.interface import Unanswered
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
-from ..log.reading import LOOKED_EVERY
 from ..log.reading import Reader
 from ..log.reading import Refused
 from .follower import Follower
+from .repacking import Late
 
 logger = logging.getLogger(__name__)
 
-#: In seconds: the longest wait for a record; the longest delay of saving; how
-#: often to ask how far the log is.
-WAIT = 1.0
+#: In seconds: how often to look for a record that follows; the longest delay
+#: of saving; how often to ask how far the log is.
+LOOK_EVERY = 0.25
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
-
-#: The time of a last try that makes the next one due at once.  (Not 0: the
-#: clock may begin when the machine starts, so 0 may be a second ago.)
-NEVER = -math.inf
+#: Seconds for which a swap waits for its pack without a spool.
+SOON = 0.5
 
 
 class Lag(typing.NamedTuple):
@@ -79,15 +77,15 @@ class Standby:
         self._index_every = index_every
         self._on_end = on_end
         self._reader = Reader(self._log, follower.state)
-        self._stopping = follower.stopping = threading.Event()
+        #: A swap that waits for the pack of this node, or nothing.
+        self._late: list[Apply] = []
+        self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'standby of {follower.name}')
-        #: Where the log ends, as far as is known, and where its file ends.
+        #: Where the log has ended at the last look, and where its file ends.
         self._head, self._head_end = follower.state.place.sequence, 0
-        self._measured = self._news = self._heard = time.monotonic()
+        self._measured = self._heard = time.monotonic()
         self._save_due: float | None = None
-        #: The last wait has ended early: there should be a record.
-        self._is_notified = False
         self._pause = FIRST_PAUSE
         rate = follower.packs.scrub_rate
         self._scrub = None if rate is None else Scrub(File(
@@ -124,10 +122,7 @@ class Standby:
     @property
     def damage(self) -> str | None:
         """What the scrub has found in the file."""
-        damaged = 0 if self._scrub is None else (
-            self._scrub.stats()['damaged'])
-        return (f'its file has {damaged} damaged transactions: see its log'
-                if damaged else None)
+        return None if self._scrub is None else self._scrub.damage
 
     @property
     def state(self) -> State:
@@ -153,7 +148,7 @@ class Standby:
     @property
     def seconds_without_contact(self) -> float:
         """How long the log has not answered."""
-        return time.monotonic() - max(self._heard, self._follower.heard)
+        return time.monotonic() - self._heard
 
     @property
     def follower(self) -> Follower:
@@ -190,8 +185,6 @@ class Standby:
         try:
             self._step()
         except Unanswered as error:
-            # The log was out of sight: ask all members.
-            self._news = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
@@ -207,8 +200,10 @@ class Standby:
 
     def _try_again(self, trouble: str) -> None:
         # What was read, and not applied, is read again, from the next member.
+        # (The log may have been out of sight for long.)
         self._log.turn()
-        self._reader = Reader(self._log, self._follower.state)
+        self._reader = Reader(self._log, self._follower.state, asks_all=True)
+        self._late = []
         if self._stopping.wait(self._pause):
             return
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -221,31 +216,25 @@ class Standby:
     def _step(self) -> None:
         self._follower.check_its_name()
         now = time.monotonic()
-        given = self._read(now)
+        given = self._late or self._reader.read()
         if given:
-            self._take(given)
             self._measure_if_due(now)
+            self._take(given)
         else:
             self.has_caught_up = True
-            self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
         if not given:
-            self._wait(now)
-
-    def _read(self, now: float) -> list[Apply]:
-        given = self._reader.read()
-        if given:
-            self._news, self._is_notified = now, False
-        elif self._is_notified or now >= self._news + LOOKED_EVERY:
-            self._news = now
-            given = self._reader.look()
-        return given
+            self._stopping.wait(LOOK_EVERY)
 
     def _take(self, given: Sequence[Apply]) -> None:
-        follower, last = self._follower, given[-1].state
-        self._has_come_to(last, max(self._head, last.place.sequence))
+        follower = self._follower
+        patience, self._late = 0.0 if self._late else SOON, []
         for applied in given:
-            follower.apply(applied)
+            try:
+                follower.apply(applied, patience)
+            except Late:
+                self._wait_for_pack(applied)
+                return
             if self._scrub is not None and isinstance(
                     applied.record.body, PackSwap):
                 self._scrub.begin_anew()
@@ -255,9 +244,12 @@ class Standby:
         elif follower.synced is not follower.kept and self._save_due is None:
             self._save_due = time.monotonic() + SAVED_AFTER
 
-    def _has_come_to(self, state: State, head: int) -> None:
-        self._head, self._head_end = head, max(
-            self._head_end if head > state.place.sequence else 0, state.next)
+    def _wait_for_pack(self, swap: Apply) -> None:
+        """Keep what follows the swap, and apply that again later."""
+        self._late = [swap]
+        self._reader = Reader(self._log, swap.state)
+        if not self._follower.spool_on():
+            self._stopping.wait(LOOK_EVERY)
 
     def _measure_if_due(self, now: float) -> None:
         """Ask how far the log is."""
@@ -266,7 +258,7 @@ class Standby:
         self._measured = now
         # (This is only a figure: reading finds what is wrong.)
         with contextlib.suppress(Missing, Trimmed, ValueError):
-            self._head = self._log.ends().head.sequence
+            self._head, self._head_end = self._log.ends().head.sequence, 0
             for raw in self._log.read(self._head)[:1]:
                 last = records.parse(raw)
                 if last.generation == self.state.generation:
@@ -284,14 +276,6 @@ class Standby:
                 follower.save()
                 self._save_due = None
                 follower.save_index(self._index_every)
-
-    def _wait(self, now: float) -> None:
-        """Wait until there may be a record, or something is due."""
-        seconds = WAIT
-        if self._save_due is not None:
-            seconds = min(seconds, max(0.0, self._save_due - now))
-        self._log.wait(self.state.place.sequence + 1, seconds)
-        self._is_notified = time.monotonic() < now + seconds
 
 
 def _era(state: State) -> tuple[int, int]:

@@ -31,6 +31,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -52,7 +53,6 @@ from ..history.record import PackBegin
 from ..history.record import PackEnd
 from ..history.record import PackSwap
 from ..history.record import Trim
-from ..log.interface import Full
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.notes import Author
@@ -62,6 +62,7 @@ from .keeping import Keeper
 from .loglimit import LogLimit
 from .loglimit import Trims
 from .staging import Staging
+from .tidying import Tidying
 from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
@@ -82,7 +83,6 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 class Replicator(Replica):
 
     _keeper: Keeper | None = None
-    _trimming: Trimming | None = None
     _is_closed = False
     #: Why nothing more is offered, once `_stopped` is set.
     _why = 'it was closed before its log had all'
@@ -98,10 +98,15 @@ class Replicator(Replica):
         self._limit = LogLimit(0 if trims is None else trims.limit,
                                writer.held, Earlier(log))
         self._staging = Staging(
-            log, writer, self._limit, self._refuse_when_stopped)
+            log, writer, self._limit, self._refuse_when_stopped,
+            lambda: self._tidying.wake())
+        self._tidying = Tidying(log, self._limit, self._staging)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
-        self.pack_hooks = PackHooks(self)
+        #: The pack that is under way, and the state after its swap.
+        self._pack: Pack | None = None
+        self._swapped: State | None = None
+        self.pack_hooks = self
         self._is_closing = False
         self._watch = WakeableThread(
             'watch over a close', self._give_up_if_late,
@@ -125,13 +130,11 @@ class Replicator(Replica):
         self._keeper.start()
         self._watch.start()
         self._limit.begin(path, state.place)
-        self._staging.begin(path, state)
-        if self._trims is not None:
-            self._trimming = Trimming(
-                path, self._log,
-                Author(self._trims.node, self._keeper.identity), self.say,
-                self._trims.drops, self._limit)
-            self._trimming.start()
+        self._staging.begin(path)
+        trims = self._trims
+        self._tidying.begin(path, state, None if trims is None else Trimming(
+            path, self._log, Author(trims.node, self._keeper.identity),
+            self.say, trims.drops, self._limit))
 
     # A vote
 
@@ -173,7 +176,7 @@ class Replicator(Replica):
             except NotReplicated:
                 raise
             except Exception as error:  # of a sync, or of what was read back
-                self.offer_no_more(f'a sync of the disk has failed ({error})')
+                self._offer_no_more(f'a sync of the disk has failed ({error})')
                 raise
             self._outage.answered()
             state = self._writer.state
@@ -221,8 +224,6 @@ class Replicator(Replica):
         try:
             self._writer.answered()
         except Unanswered as error:
-            if isinstance(error, Full):
-                self._staging.may_be_full()
             self._stopped.wait(self._outage.pause(error))
         except Fenced:
             self._outage.answered()
@@ -267,31 +268,60 @@ class Replicator(Replica):
             self._writer.ask()
             self._wait_for_answer()
 
-    # What a pack needs, in addition to `say`
+    # A pack: what it tells the other nodes, and when (pack.agreed.Hooks)
 
-    def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
+    def begins(self, stop: bytes, collects_garbage: bool) -> int:
+        with told():
+            self._pack = self.say(
+                PackBegin(stop, collects_garbage, VERSION)).pack
+        assert self._pack is not None
+        return self._pack.end
+
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
         """(A primary knows of other nodes.)"""
 
-    def keep_becoming(self, becoming: Becoming) -> None:
-        """(All that was appended is synced, and nothing is appended now.)"""
-        assert self._keeper is not None
-        with self._syncing:
+    def swaps(self, becoming: Becoming) -> None:
+        """What the file becomes is kept first, then the PackSwap is offered,
+        and then there is no way back: while nobody knows whether that record
+        is in the log, nothing may be appended to the old file.  If that cannot
+        be found out (the storage is closed, an interrupt), nothing more is
+        offered to the log, and the next start asks the log (unfinished)."""
+        assert self._pack is not None and self._keeper is not None
+        with told(), self._syncing:
             self._bring_in()
             self._refuse_when_stopped()
             self._keeper.save_becoming(self._writer.state, becoming)
+        try:
+            self._swapped = self.say(PackSwap(self._pack.id, *becoming))
+        except Fenced as error:
+            raise _not_told(error) from error
+        except Exception as error:
+            raise OutcomeUnknown(
+                f'whether the log has the swap of a pack is not known'
+                f' ({error}): the next start of this node finds out'
+            ) from error
+        finally:
+            if self._swapped is None:
+                self._offer_no_more(
+                    'a pack could not tell the other nodes that it replaces'
+                    ' the file')
 
-    def keep_on(self, replaced: State | None) -> None:
-        assert self._keeper is not None
-        if replaced is None:
+    def over(self, swapped: bool) -> None:
+        pack, state = self._pack, self._swapped
+        self._pack = self._swapped = None
+        assert pack is not None and self._keeper is not None
+        if not swapped:
             self._keeper.stays()
+            self.say(PackEnd(pack.id))
             return
+        assert state is not None
         with self._syncing:
             # (A sync of later commits may already have kept a later state.)
-            if self._keeper.latest.generation < replaced.generation:
-                self._keeper.synced(replaced)
+            if self._keeper.latest.generation < state.generation:
+                self._keeper.synced(state)
         self._keeper.save()
 
-    def offer_no_more(self, why: str) -> None:
+    def _offer_no_more(self, why: str) -> None:
         self._why = why
         self._stopped.set()
 
@@ -351,6 +381,12 @@ class Replicator(Replica):
             self._keeper.save()
             self._staging.kept(self._keeper.kept.place.sequence)
 
+    def keep_up_to(self, end: int) -> None:
+        assert self._keeper is not None
+        self._keeper.save()
+        if self._keeper.kept.end < end:
+            raise OSError('what the log has of it could not be saved')
+
     def stop(self) -> None:
         self._stopped.set()
         self._log.stop()
@@ -359,8 +395,7 @@ class Replicator(Replica):
         # In reverse, and each one even if another raises.
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_log)
-            if self._trimming is not None:
-                stack.callback(self._trimming.close)
+            stack.callback(self._tidying.close)
             stack.callback(self._staging.close)
             stack.callback(self._watch.close)
             stack.callback(self.stop)
@@ -375,69 +410,14 @@ class Replicator(Replica):
                 self._is_closed = True
 
 
-class PackHooks:
-    """What a pack tells the other nodes, and when (pack.agreed).
-
-    At the swap, what the file becomes is kept first, then the PackSwap is
-    offered, and then there is no way back: while nobody knows whether that
-    record is in the log, nothing may be appended to the old file.  If that
-    cannot be found out (the storage is closed, an interrupt), nothing more is
-    offered to the log, and the next start asks the log (unfinished).
-    """
-
-    def __init__(self, replicator: Replicator) -> None:
-        self._replicator = replicator
-        #: The pack that is under way.
-        self._pack: Pack | None = None
-        #: The state after its swap.
-        self._behind: State | None = None
-
-    def begins(self, stop: bytes, collects_garbage: bool) -> int:
-        try:
-            state = self._replicator.say(
-                PackBegin(stop, collects_garbage, VERSION))
-        except (Fenced, NotReplicated) as error:
-            raise _not_told(error) from error
-        assert state.pack is not None
-        self._pack = state.pack
-        return state.pack.end
-
-    def ready(self, part: bytes, look: Callable[[], object]) -> None:
-        assert self._pack is not None
-        try:
-            self._replicator.wait_for_packs(self._pack.id + part, look)
-        except NotReplicated as error:
-            raise _not_told(error) from error
-
-    def swaps(self, becoming: Becoming) -> None:
-        assert self._pack is not None
-        try:
-            self._replicator.keep_becoming(becoming)
-        except (Fenced, NotReplicated) as error:
-            raise _not_told(error) from error
-        try:
-            self._behind = self._replicator.say(
-                PackSwap(self._pack.id, *becoming))
-        except Fenced as error:
-            raise _not_told(error) from error
-        except Exception as error:
-            raise OutcomeUnknown(
-                f'whether the log has the swap of a pack is not known'
-                f' ({error}): the next start of this node finds out'
-            ) from error
-        finally:
-            if self._behind is None:
-                self._replicator.offer_no_more(
-                    'a pack could not tell the other nodes that it replaces'
-                    ' the file')
-
-    def over(self, swapped: bool) -> None:
-        pack, behind = self._pack, self._behind
-        self._pack = self._behind = None
-        assert pack is not None and swapped == (behind is not None)
-        self._replicator.keep_on(behind)
-        if not swapped:
-            self._replicator.say(PackEnd(pack.id))
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """A context: what ends this writer ends a pack of which the other nodes
+    were not told."""
+    try:
+        yield
+    except (Fenced, NotReplicated) as error:
+        raise _not_told(error) from error
 
 
 def _not_told(error: Exception) -> FileStorageError:

@@ -1,5 +1,4 @@
-"""Puts the blobs of a vote into the log, before a batch names them (I11); and
-removes those that no record names.
+"""Puts the blobs of a vote into the log, before a batch names them (I11).
 
 A blob is staged in chunks, in the thread of its vote, which holds none of the
 storage's locks, nor its turn.  While the log does not answer, or has no room
@@ -9,20 +8,8 @@ more of this writer gets into the log, or when the engine is full.
 What was staged for a transaction (`Staged`) is handed to its commit, from
 which the record is made.  A list of the objects is written as well (newblobs).
 
-A thread removes what is not needed, and does related work:
-
-- What was staged for aborted transactions (`drop`) is removed at once.  After
-  some megabytes of it, the engine is told to free what was removed.
-- What the log had before this writer led is read, in slices, in half of the
-  thread's time (held).  When that is known, and then once an hour, all
-  staged blobs that no record names, and no vote has under way, are removed.
-- If the engine is full, it is told to make room (`may_be_full`).  A primary
-  cannot keep its lease then, so nobody else is there to do it.
-
-To remove what is needed would lose it for good.  So the needed ids are
-collected after the existing ones: an id is known as under way before it has a
-chunk, and as named before it stops being under way.  Blobs of later epochs
-stay: they belong to a writer of which this one need not know yet.
+What was staged for an aborted transaction is removed by another thread
+(tidying).
 
 Any number of votes may stage in parallel.  What they share is under `_lock`, a
 leaf.
@@ -31,45 +18,32 @@ leaf.
 import collections
 import contextlib
 import itertools
-import logging
 import os
 import threading
-import time
 import typing
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ZODB.POSException import StorageError
 
 from ... import datafile
 from ...commit.blobs import Stored
 from ...commit.replica import NotReplicated
-from ...commit.wakeable import WakeableThread
 from ...errors import LeaderChanged
 from ..files import newblobs
-from ..history.fold import State
 from ..history.record import Blob
 from ..history.staged import chunks_of
-from ..history.staged import epoch_of
 from ..history.staged import new_id
 from ..history.staged import new_sum
 from ..log.interface import Full
 from ..log.interface import Log
-from ..log.interface import Missing
 from ..log.interface import Unanswered
 from ..log.outage import Outage
 from ..log.outage import Patience
 from .loglimit import LogLimit
 from .writer import Writer
-
-logger = logging.getLogger(__name__)
-
-#: Seconds from one try to remove to the next, and from one sweep to the next.
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-SWEPT_EVERY = 3600.0
-#: How many blobs one call removes.
-AT_ONCE = 1000
 
 
 class _Blob(typing.NamedTuple):
@@ -109,10 +83,13 @@ class Staged:
 class Staging:
 
     def __init__(self, log: Log, writer: Writer, limit: LogLimit,
-                 refuse: Callable[[], object]) -> None:
-        """`refuse` raises NotReplicated if nothing more is to be offered."""
+                 refuse: Callable[[], object],
+                 on_drop: Callable[[], object]) -> None:
+        """`refuse` raises NotReplicated if nothing more is to be offered;
+        `on_drop` wakes the thread that removes."""
         self._log = log
         self._refuse = refuse
+        self._on_drop = on_drop
         self._writer = writer
         self._limit = limit
         self._path = ''
@@ -129,27 +106,9 @@ class Staging:
         #: Ids to be removed, with the bytes that they have taken of the limit.
         self._dropped: collections.deque[tuple[bytes, int]] = (
             collections.deque())
-        #: Bytes that were removed, but not yet freed by the engine.
-        self._garbage = 0
-        #: The epoch of the writer, and when all staged blobs were checked.
-        self._epoch = 0
-        self._swept: float | None = None
-        #: The engine may be full; and when it may be told to make room.
-        self._is_full = False
-        self._room_at = 0.0
-        #: Whether the trouble of `earlier` was logged.
-        self._is_said = False
-        self._pause = FIRST_PAUSE
-        self._again: float | None = None
-        self._thread = WakeableThread(
-            'removal of staged blobs', self._work, self._seconds)
 
-    def begin(self, path: str, state: State) -> None:
-        """The writer leads, and `state` is the state after the record of its
-        epoch."""
-        self._path, self._epoch = path, state.epoch
-        self._thread.start()
-        self._thread.wake()
+    def begin(self, path: str) -> None:
+        self._path = path
 
     # A vote
 
@@ -225,7 +184,6 @@ class Staging:
         try:
             self._log.stage(id, number, chunk)
         except Full as error:
-            self.may_be_full()
             raise StorageError(
                 f'{self._path}: its log has no room for the blobs of this'
                 f' transaction ({error}). Nothing of it was stored'
@@ -248,7 +206,7 @@ class Staging:
         """No record will name these ids."""
         with self._lock:
             self._dropped.extend([(id, self._open.pop(id, 0)) for id in ids])
-        self._thread.wake()
+        self._on_drop()
 
     # A batch
 
@@ -269,109 +227,25 @@ class Staging:
         with self._lock:
             self._lists.kept(sequence)
 
-    # The thread
+    # What the thread that removes asks (tidying)
 
-    def may_be_full(self) -> None:
-        """The engine may be full: tell it to make room."""
-        self._is_full = True
-        self._thread.wake()
-
-    def _seconds(self) -> float | None:
-        due = [each for each in (
-            self._again,
-            self._room_at if self._is_full else None,
-            None if self._swept is None else self._swept + SWEPT_EVERY,
-            ) if each is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else None
-
-    def _work(self) -> None:
-        self._again = None
-        try:
-            self._remove_dropped()
-            self._make_room()
-            self._read_earlier()
-            self._sweep()
-        except (Missing, Unanswered) as error:
-            logger.debug('%s: not tidied: %s', self._path, error)
-            self._come_again(self._pause)
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
-            self._say_trouble()
-        else:
-            self._pause = FIRST_PAUSE
-
-    def _say_trouble(self) -> None:
-        trouble = self._limit.earlier.trouble
-        if trouble is not None and not self._is_said:
-            self._is_said = True
-            logger.error('%s: its log is trimmed no further: %s', self._path,
-                         trouble)
-
-    def _come_again(self, seconds: float) -> None:
-        self._again = time.monotonic() + seconds
-
-    def _remove_dropped(self) -> None:
-        while self._dropped:
-            some = list(itertools.islice(self._dropped, AT_ONCE))
-            self._log.unstage([id for id, _ in some])
-            for _, size in some:
-                self._dropped.popleft()
-                self._limit.gives_back(size)
-                self._garbage += size
-            if self._garbage >= self._limit.garbage:
-                self._let_go()
-
-    def _let_go(self) -> None:
-        self._log.trim(1)  # removes no record, but compacts
-        self._garbage = 0
-
-    def _make_room(self) -> None:
-        """At most once a minute, because it holds up members of the engine."""
-        now = time.monotonic()
-        if not self._is_full or now < self._room_at:
-            return
-        self._room_at = now + LONGEST_PAUSE
-        try:
-            made = self._log.make_room()
-        except Full as error:
-            logger.error('%s: its log is full, and this node could not make'
-                         ' room: %s', self._path, error)
-            return
-        self._is_full = False
-        if made:
-            logger.warning('%s: its log was full, and this node has made room',
-                           self._path)
-
-    def _read_earlier(self) -> None:
-        begin = time.monotonic()
-        self._limit.earlier.go_on()
-        if not self._limit.earlier.is_read:
-            self._come_again(time.monotonic() - begin)
-
-    def _sweep(self) -> None:
-        now = time.monotonic()
-        if not self._limit.earlier.is_read or (
-                self._swept is not None and now < self._swept + SWEPT_EVERY):
-            return
-        there = {id for id in self._log.all_staged()
-                 if epoch_of(id) <= self._epoch}
-        left = there and there - self._needed()  # after `there`
-        if left:
-            self._log.unstage(left)
-            self._let_go()
-            logger.info(
-                '%s: removed from its log %d blobs that earlier writers, or'
-                ' answers that were lost, have left there, and no transaction'
-                ' has', self._path, len(left))
-        self._swept = now
-
-    def _needed(self) -> set[bytes]:
-        """The ids of what is under way, and of what records name.
-
-        It looks in this order, as the former becomes the latter.
-        """
+    def dropped(self, most: int) -> list[tuple[bytes, int]]:
+        """Some ids to be removed, with what each has taken of the limit."""
         with self._lock:
-            under_way = set(self._open)
-        return under_way | self._limit.named_before()
+            return list(itertools.islice(self._dropped, most))
+
+    def removed(self, some: Sequence[tuple[bytes, int]]) -> int:
+        """Those are removed; return how many bytes that is."""
+        for _, size in some:
+            self._dropped.popleft()
+            self._limit.gives_back(size)
+        return sum(size for _, size in some)
+
+    @property
+    def under_way(self) -> set[bytes]:
+        """Ids that no record names yet."""
+        with self._lock:
+            return set(self._open)
 
     # The end
 
@@ -390,4 +264,3 @@ class Staging:
         self.closing()
         with self._lock:
             self._changed.wait_for(lambda: not self._votes)
-        self._thread.close()

@@ -1,9 +1,8 @@
 """Removes from the log what all nodes have kept.
 
-It is a thread of the node that writes.  Each node notes in the log the place
-that it has kept (roles.presence), because it would start from there.  About
-once a minute, and more often while the log is large for its limit, there is a
-round:
+Each node notes in the log the place that it has kept (roles.presence), because
+it would start from there.  About once a minute, and more often while the log
+is large for its limit, there is a round (tidying has the thread):
 
 1. If another node notes under our name (log.notes), nothing is removed: what
    it needs is not known.
@@ -34,21 +33,16 @@ large blobs.
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
 
-from ...commit.replica import NotReplicated
-from ...commit.wakeable import WakeableThread
 from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
 from ..history.record import Trim
 from ..log import members
 from ..log.interface import Log
-from ..log.interface import Missing
-from ..log.interface import Trimmed
 from ..log.interface import Unanswered
 from ..log.notes import Author
 from ..log.notes import of_nodes
@@ -56,7 +50,6 @@ from ..log.notes import parse_note
 from ..log.notes import shown
 from ..log.reading import Refused
 from .loglimit import LogLimit
-from .writer import Fenced
 
 logger = logging.getLogger(__name__)
 
@@ -92,42 +85,26 @@ class Trimming:
         self._behind: dict[bytes, tuple[Place, float]] = {}
         #: The nodes of which something was logged.
         self._said: set[bytes] = set()
-        self._closing = threading.Event()
-        self._thread = WakeableThread(
-            f'trimming of the log of {name}', self._work,
-            lambda: SOON if limit.limit else EVERY)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._closing.set()
-        self._thread.close()
-
-    # The thread
-
-    def _work(self) -> None:
+    def round_if_due(self) -> None:
+        """Raise Unanswered, Trimmed, Missing: it comes again; Fenced,
+        NotReplicated: it is over."""
         now = time.monotonic()
         pause = SOON if self._limit.is_near else EVERY
-        if self._closing.is_set() or (
-                self._begun is not None and now < self._begun + pause):
+        if self._begun is not None and now < self._begun + pause:
             return
         self._begun = now
         try:
             self.round()
-        except (Unanswered, Trimmed, Missing) as error:
-            logger.debug('%s: not trimmed: %s', self._name, error)
         except Refused as error:
             self._limit.reason = str(error)
             self._warn(self._author.name,
                        f'nothing is removed from the log: {error}')
-        except (Fenced, NotReplicated):
-            self._closing.set()  # others report it
 
     def round(self) -> None:
         if self._said_first:
             self._remove_what_was_said()
-        self._author.noted(self._log)  # another node may have our name
+        self._author.refuse_another(self._log, self._log.notes())
         ends = members.ends(self._log)
         places = self._places(ends)
         self._see_who_is_behind(places)

@@ -4,9 +4,10 @@ The engine keeps records under numbers that begin with 1.  To the engine, a
 record is just bytes.  It also keeps a *head*: the place of the last record.
 What it has acknowledged is on a majority of its members.  It promises:
 
-- `append` compares and swaps.  It takes effect only if the head is what the
-  caller says, and then as a whole, whatever becomes of its answer.  It may
-  take effect at any time after the call, even after the caller has given up.
+- An append (`ask`) compares and swaps.  It takes effect only if the head is
+  what the caller says, and then as a whole, whatever becomes of its answer.
+  It may take effect at any time after the call, even after the caller has
+  given up.
 - A majority has confirmed each answer, and no answer is older than its
   question.
 - Appended records stay, in their order, until they are trimmed.
@@ -26,8 +27,8 @@ In addition to the log, the engine keeps data that belongs to it and has no
 order: a note of each node, and the chunks of staged blobs.
 
 Any call may raise Unanswered: it took effect, or did not, or still will.  Each
-call says what it promises then.  Several threads may make calls, but `ask`,
-`answered` and `append` belong to one thread, and so does `wait`.
+call says what it promises then.  Several threads may make calls, but `ask` and
+`answered` belong to one thread.
 """
 
 import time
@@ -104,24 +105,20 @@ class Log(typing.Protocol):
 
     # Records
 
-    def append(self, before: Place, place: Place, raw: bytes) -> None:
-        """Put a record at `place`, and move the head there, if the head is
-        `before`.
-
-        Raise Moved if it is not.  Unanswered: offer the same bytes again, and
-        nothing else at this place.
-        """
-
     def ask(self, before: Place, place: Place, raw: bytes) -> None:
-        """The first half of `append`: send it, and return at once.
+        """Send an append, and return at once: put a record at `place`, and
+        move the head there, if the head is `before`.
 
-        It never raises the errors of `append`: `answered` does.  If `answered`
-        is not called, no answer is read: the append may take effect, now or
-        later.
+        If `answered` is not called, no answer is read: the append may take
+        effect, now or later.
         """
 
     def answered(self) -> None:
-        """The second half: wait for the answer; raise what `append` raises."""
+        """Wait for the answer to what was asked last.
+
+        Raise Moved if the head was another one.  Unanswered: offer the same
+        bytes again, and nothing else at this place.
+        """
 
     def read(self, sequence: int,
              member: int | None = None) -> Sequence[bytes]:
@@ -132,29 +129,12 @@ class Log(typing.Protocol):
         record was removed.
         """
 
-    def wait(self, sequence: int, seconds: float) -> None:
-        """Return when this record may be there, or after `seconds`.
-
-        A notice may be lost, so the caller reads in any case.  Where an engine
-        cannot watch, the call still takes a moment, so that the caller may
-        repeat it at once.
-        """
-
     def trim(self, first: int) -> None:
         """Remove the records before this one.  (A Trim record has said so.)
 
         It also lets the engine forget the values that were replaced: heads,
         notes, leases.  So it is called now and then even if no record is to be
         removed.  Unanswered: some may be removed, now or later; call it again.
-        """
-
-    def make_room(self) -> bool:
-        """Let an engine that is full take back the room of what was removed;
-        false if it is not full.
-
-        Removing needs no room, so the caller has called `trim` and `unstage`
-        before.  Unanswered: there may be room now, or later.  Full: there is
-        none; the error says what the operator can do.
         """
 
     # The lease

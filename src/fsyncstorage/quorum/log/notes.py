@@ -11,12 +11,9 @@ that was forgotten.
 The log promises little about notes: one that arrives late replaces a later
 one.  A copy of a node (its directory was copied by hand, or its machine
 cloned) has its identity, too.  If both run, the log is not kept for the one
-that is behind; each logs a warning when it finds a note of the other.
+that is behind, and that is refused one day.
 """
 
-import collections
-import contextlib
-import logging
 import math
 import struct
 import typing
@@ -35,11 +32,6 @@ from .members import each
 from .members import majority
 from .reading import Refused
 
-logger = logging.getLogger(__name__)
-
-#: How many places an author remembers.
-REMEMBERED = 100
-
 
 class Health(typing.NamedTuple):
 
@@ -51,14 +43,17 @@ class Health(typing.NamedTuple):
     #: Why it comes no further, or cannot lead; empty: nothing is wrong.
     trouble: str
     #: Another number as often as its pack gets on; and when that has all up to
-    #: the end that was announced, the pack, with size and checksum of it.
+    #: the end that was announced, the pack, with size and checksum of it, or
+    #: with NO_PART.
     pulse: int = 0
     part: bytes = b''
 
 
 #: Of a node that has been copied, or begins.
 UNKNOWN = Health(0.0, math.inf, False, '')
-_HEALTH = struct.Struct(f'>dd?I{IDENTITY + OID + CHECKSUM}s')
+#: In place of size and checksum: its file cannot be packed.
+NO_PART = bytes(OID + CHECKSUM)
+_HEALTH = struct.Struct(f'>dd?I{IDENTITY + len(NO_PART)}s')
 _TROUBLE = 400  # bytes
 
 
@@ -122,71 +117,35 @@ class Taken(Refused):
 
 
 class Author:
-    """A node, as the author of its notes.
-
-    One author claims later and later places, from one on that is not before
-    any place which this node has noted in an earlier process.
-    """
+    """A node, as the author of its notes."""
 
     def __init__(self, name: bytes, identity: bytes) -> None:
         self.name = name
         self.identity = identity
-        self._health = UNKNOWN
-        #: The last places that were claimed.
-        self._claimed: collections.deque[Place] = collections.deque(
-            maxlen=REMEMBERED)
-        self._is_said = False
 
-    def note(self, log: Log, place: Place) -> None:
-        log.note(self.name, Note(self.identity, place, self._health).packed())
+    def note(self, log: Log, place: Place, health: Health = UNKNOWN) -> None:
+        log.note(self.name, Note(self.identity, place, health).packed())
 
     def claim(self, log: Log, place: Place,
-              health: Health | None = None) -> Mapping[bytes, bytes]:
-        """Make sure that the name is ours, and that its note says this, with
-        the health that is known; return all notes, as they were before."""
-        if health is not None:
-            self._health = health
-        self._claimed.append(place)
+              health: Health = UNKNOWN) -> Mapping[bytes, bytes]:
+        """Make sure that the name is ours, and that its note says this; return
+        all notes, as they were before."""
         notes = log.notes()
-        raw = self._ours(log, notes)
-        if raw is not None and not self._is_said:
-            self._say_if_of_a_copy(raw)
-        self.note(log, place)
+        self.refuse_another(log, notes)
+        self.note(log, place, health)
         return notes
 
-    def _say_if_of_a_copy(self, raw: bytes) -> None:
-        """(Our own note may arrive late, and a member may show an old one: but
-        these are places that are remembered, or earlier ones.)"""
-        with contextlib.suppress(Damaged):
-            place = parse_note(raw).place
-            first = self._claimed[0].sequence
-            if place.sequence > first and place not in self._claimed:
-                self._is_said = True
-                logger.warning(
-                    'a copy of the node %s (of its directory, or of its'
-                    ' machine) runs under its name, as the note of this node'
-                    ' in the log was replaced by another process. The log is'
-                    ' not kept for the one that is behind. End the copy, and'
-                    ' make it a node of its own, with another name'
-                    ' (fsync-quorum bootstrap --from)', shown(self.name))
-
-    def noted(self, log: Log) -> bytes | None:
-        """Our last note; raise Taken if another node has our name."""
-        return self._ours(log, log.notes())
-
-    def _ours(self, log: Log, notes: Mapping[bytes, bytes]) -> bytes | None:
-        raw = notes.get(self.name)
-        if not self._is_of_another(raw):
-            return raw
-        if agreed(log, lambda member: self._is_of_another(
-                log.notes(member).get(self.name))):
+    def refuse_another(self, log: Log, notes: Mapping[bytes, bytes]) -> None:
+        """Raise Taken if another node has our name, by these notes."""
+        if self._is_another(notes) and agreed(
+                log, lambda member: self._is_another(log.notes(member))):
             name = shown(self.name)
             raise Taken(
                 f'the log knows another node of the name {name}. Two nodes'
                 ' never have one name: give this one another (node in'
                 ' <quorum>). If that one is gone, and this one is to be in its'
                 f' place: fsync-quorum forget {name}, then try again')
-        return None
 
-    def _is_of_another(self, raw: bytes | None) -> bool:
-        return raw is not None and not raw.startswith(self.identity)
+    def _is_another(self, notes: Mapping[bytes, bytes]) -> bool:
+        return not notes.get(self.name, self.identity).startswith(
+            self.identity)

@@ -1,14 +1,16 @@
 """Reads the records after a state, and folds them.
 
 A `Reader` returns the records that follow, in their order, each once, with the
-state after it.  It reads from one member.  When its caller has heard nothing
-new for too long, or a record is refused, it asks all (`members`), and reads on
-from the next one.
+state after it.  It reads from one member.  When it has shown nothing new for
+ten seconds, or a record is refused, the reader asks all (`members`), and reads
+on from the next one.
 
 A *refusal* is what a majority says: `Refused` says why, and what to do.
 """
 
 import contextlib
+import math
+import time
 from collections.abc import Iterator
 
 from ZODB.POSException import StorageError
@@ -70,13 +72,17 @@ class Refused(StorageError):
 
 class Reader:
 
-    def __init__(self, log: Log, state: State) -> None:
+    def __init__(self, log: Log, state: State, asks_all: bool = False) -> None:
+        """`asks_all`: before it believes for the first time that nothing
+        follows."""
         self._log = log
         #: After the last record that was returned.
         self.state = state
+        #: When there was something new, or all were asked.
+        self._news = -math.inf if asks_all else time.monotonic()
 
     def read(self) -> list[Apply]:
-        """The records of one answer that follow; none, if a member shows none.
+        """The records of one answer that follow; none, if there are none yet.
 
         Raise Unanswered, or Refused.
         """
@@ -92,7 +98,11 @@ class Reader:
                 given.append(self._go_on(decided))
             elif isinstance(decided, Refuse):
                 refused = True
-        return self.look() if refused and not given else given
+        if given:
+            self._news = time.monotonic()
+        elif refused or time.monotonic() >= self._news + LOOKED_EVERY:
+            return self.look()
+        return given
 
     def look(self) -> list[Apply]:
         """The next record, from any member; none, if a majority says that the
@@ -102,6 +112,7 @@ class Reader:
         """
         self._log.turn()
         word = ask(self._log, self.state)
+        self._news = time.monotonic()
         if isinstance(word, Refuse):
             raise Refused(f'{word.reason}. {WHAT_TO_DO[word.why]}', word.why)
         return [] if word is None else [self._go_on(word)]

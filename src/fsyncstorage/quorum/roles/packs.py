@@ -4,12 +4,16 @@ files, too.
 Without its file, a node that meets the swap comes no further before it has
 packed, and the log must keep what it needs.  So each note has a pulse, which
 changes as long as its node's pack gets on, and then a *part*: size and
-checksum of the new file up to the end that was announced.  A node whose part
-is another one has other data, and would be refused at the swap: then nobody
-swaps.
+checksum of the new file up to the end that was announced.
+
+A node that has another part, or says that it cannot pack its file, has other
+data, or packs in another way.  It would be refused at the swap, and until it
+was made anew there would be a copy less.  A pack can wait, and a copy cannot.
+So nobody swaps, and an operator looks first.
 
 A node that says nothing, or whose pack does not get on, is waited for no
-longer than PATIENCE.
+longer than PATIENCE.  It may be away for good, or have no room; the log says
+that the pack went on without it.
 """
 
 import logging
@@ -37,24 +41,36 @@ class Others:
         self._pulses: dict[bytes, tuple[int, float]] = {}
 
     def is_waited_for(self, heard: Mapping[bytes, Heard]) -> bool:
-        """FileStorageError: one has packed to other bytes."""
+        """FileStorageError: one has other data."""
         now, found = time.monotonic(), False
-        for name, (note, since, is_new) in heard.items():
+        for name, (note, since, is_new) in self._late(heard).items():
             pulse, part = note.health.pulse, note.health.part
-            if part != self._part and (
-                    part[:IDENTITY] == self._part[:IDENTITY]):
-                raise _differs(name)
+            if part[:IDENTITY] == self._part[:IDENTITY]:
+                raise _has_other_data(name)
             if self._pulses.get(name, (None,))[0] != pulse:
                 self._pulses[name] = pulse, now
-            found |= (part != self._part and is_new and now - since < PATIENCE
+            found |= (is_new and now - since < PATIENCE
                       and now - self._pulses[name][1] < PATIENCE)
         return found
 
+    def log_late(self, heard: Mapping[bytes, Heard]) -> None:
+        """Nobody is waited for any more: say who has no file."""
+        for name in self._late(heard):
+            logger.warning(
+                'a pack goes on without the node %s: it says nothing, or its'
+                ' own pack does not get on. It packs later, and cannot take'
+                ' over before', shown(name))
 
-def _differs(name: bytes) -> FileStorageError:
+    def _late(self, heard: Mapping[bytes, Heard]) -> dict[bytes, Heard]:
+        return {name: each for name, each in heard.items()
+                if each.note.health.part != self._part}
+
+
+def _has_other_data(name: bytes) -> FileStorageError:
     error = FileStorageError(
-        f'the node {shown(name)} has packed its file to other bytes than this'
-        ' node: one of the two has other data. The pack was given up, and'
+        f'the node {shown(name)} cannot pack its file (its log says why), or'
+        ' has packed it to other bytes than this node: one of the two has'
+        ' other data, or is of another release. The pack was given up, and'
         ' nothing was changed. fsync-check each of them; then make the one'
         ' that is damaged anew')
     logger.critical('%s', error)

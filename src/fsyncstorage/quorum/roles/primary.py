@@ -46,6 +46,7 @@ from ...storage.host import Host
 from ..leading.loglimit import Trims
 from ..leading.replicator import START_AGAIN
 from ..leading.replicator import Replicator
+from ..leading.replicator import told
 from ..leading.writer import Writer
 from ..log.interface import Log
 from ..log.interface import Unanswered
@@ -70,6 +71,9 @@ class Storage(typing.Protocol):
 
     @property
     def has_stopped(self) -> bool: ...
+
+    @property
+    def damage(self) -> str | None: ...
 
     def retire_map(self) -> None: ...
 
@@ -151,8 +155,6 @@ class Primary(Replicator):
         self._is_silent = silent
         # (Another thread logs it: a handler of the log may wait for a disk.)
         (self._host.hang_up if silent else self._host.go_on)()
-        if silent:
-            self._staging.may_be_full()  # a full log cannot renew a lease
 
     # Questions to the log
 
@@ -181,12 +183,15 @@ class Primary(Replicator):
 
     # A pack
 
-    def wait_for_packs(self, part: bytes, look: Callable[[], object]) -> None:
-        others = packs.Others(part)
+    def ready(self, part: bytes, look: Callable[[], object]) -> None:
+        assert self._pack is not None
+        others = packs.Others(self._pack.id + part)
         while others.is_waited_for(self._presence.heard):
             look()
-            self._refuse_when_stopped()
+            with told():
+                self._refuse_when_stopped()
             self._stopped.wait(LOOK_EVERY)
+        others.log_late(self._presence.heard)
 
     # The retreat
 
@@ -224,6 +229,11 @@ class Primary(Replicator):
             why = self._holding.trouble
             return _SILENT if why is None else f'{_SILENT} ({why})'
         return super().trouble or self._presence.disk_trouble
+
+    @property
+    def damage(self) -> str | None:
+        """What the scrub has found in its file; commits do not wait for it."""
+        return None if self._storage is None else self._storage.damage
 
     def stats(self) -> dict[str, object]:
         return {**super().stats(), 'role': 'primary', 'node': self._node,

@@ -193,6 +193,14 @@ class Node:
                 and not standby.follower.waits_for_its_pack)
 
     @property
+    def _wants_the_lease(self) -> bool:
+        """(A damaged node leaves the lease to one that is sound.)"""
+        standby = self._standby
+        return self._could_lead and (
+            standby is None or standby.damage is None
+            or not self._presence.another_could_lead)
+
+    @property
     def why_not_following(self) -> str | None:
         """Nobody should rely on it, for example to end the node that leads."""
         standby = self._standby
@@ -206,7 +214,8 @@ class Node:
         """What its note says."""
         if self._led is not None:
             _, primary = self._led
-            return self._place(), False, primary.trouble or ''
+            return self._place(), False, (
+                primary.trouble or primary.damage or '')
         standby = self._standby
         could_lead = self._could_lead and self.why_not_following is None
         return self._place(), could_lead, (
@@ -256,25 +265,17 @@ class Node:
             self.is_done.set()
 
     def _until_it_leads(self) -> tuple[Opened, Primary]:
-        log = self._open_log()
-        with contextlib.ExitStack() as stack:
-            stack.callback(log.close)
-            patience = Patience(
-                Outage('this start waits', self._path), self._stopping)
+        patience = Patience(
+            Outage('this start waits', self._path), self._stopping)
+        with contextlib.closing(self._open_log()) as log:
             patience.answer(self._setup.check, log)
-            try:
-                follower = self._begin(log)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                log.close()
-                follower = self._begin_anew(error)
-                log = follower.log
-                stack.callback(log.close)
+        follower = self._begin()
+        with contextlib.ExitStack() as stack:
+            stack.callback(follower.log.close)
             stack.callback(follower.close)
             author = Author(
                 node_name(self._setup.node), follower.identity)
-            patience.answer(author.claim, log, follower.noted)
+            patience.answer(author.claim, follower.log, follower.noted)
             self._place = lambda: follower.noted
             self._holding.start()
             self._presence.start(author)
@@ -283,7 +284,7 @@ class Node:
             try:
                 found = self._take_over(self._follow(follower))
             except _Misled as error:
-                found = self._begin_anew(error)
+                found = self._begin(error)
             if not isinstance(found, Follower):
                 return found
             follower = found
@@ -294,9 +295,34 @@ class Node:
             log.stop()
         return log
 
-    def _begin(self, log: Log) -> Follower:
-        return rejoin(self._path, log, self._stopping, self._packs,
-                      self._blob_dir)
+    def _begin(self, error: Exception | None = None) -> Follower:
+        """With what is kept; after an error, as what was applied may come from
+        one wrong member.  A disk that is full is retried."""
+        self.role = STARTING
+        self._holding.give_up()
+        with contextlib.ExitStack() as stack:
+            log = self._open_log()
+            stack.callback(log.close)
+            while True:
+                if error is not None and self._why_anew is None:
+                    logger.warning(
+                        '%s: this node begins anew with what it has kept: %s',
+                        self._setup.node, error)
+                self._why_anew = None if error is None else str(error)
+                try:
+                    follower = rejoin(self._path, log, self._stopping,
+                                      self._packs, self._blob_dir)
+                except OSError as again:
+                    if again.errno not in (errno.ENOSPC, errno.EDQUOT):
+                        raise
+                    error = again
+                else:
+                    break
+                if self._stopping.wait(LONGEST_PAUSE):
+                    raise _Stopped from error
+            self._why_anew = None
+            stack.pop_all()
+        return follower
 
     def _follow(self, follower: Follower) -> Follower:
         """Follow until this node has the lease; then close the log."""
@@ -309,7 +335,7 @@ class Node:
             self._standby, self.role = standby, STANDBY
             logger.info('%s: this node follows', self._setup.node)
             # (What it may still have is given back.)
-            self._holding.seek(self._could_lead)
+            self._holding.seek(self._wants_the_lease)
             while self._holding.tenure is None:
                 self._look_at(standby)
                 self._woken.wait(LOOK_EVERY)
@@ -335,7 +361,7 @@ class Node:
                               self._stopping)
             except (Refused, OSError) as error:
                 follower.close()
-                return self._begin_anew(error)
+                return self._begin(error)
             found: tuple[Opened, Primary] | Follower = follower
             if writer is not None:
                 primary = Primary(
@@ -349,31 +375,6 @@ class Node:
             stack.pop_all()
         return found
 
-    def _begin_anew(self, error: Exception) -> Follower:
-        """With what is kept: what was applied may come from one wrong member.
-        A disk that is full is retried."""
-        self.role = STARTING
-        self._holding.give_up()
-        logger.warning(
-            '%s: this node begins anew with what it has kept: %s',
-            self._setup.node, error)
-        with contextlib.ExitStack() as stack:
-            log = self._open_log()
-            stack.callback(log.close)
-            while True:
-                self._why_anew = str(error)
-                try:
-                    follower = self._begin(log)
-                except OSError as again:
-                    error = again
-                else:
-                    break
-                if self._stopping.wait(LONGEST_PAUSE):
-                    raise _Stopped from error
-            self._why_anew = None
-            stack.pop_all()
-        return follower
-
     def _look_at(self, standby: Standby) -> None:
         if self._stopping.is_set():
             raise _Stopped
@@ -382,7 +383,7 @@ class Node:
         for ended in standby.ended, self._presence.taken:
             if ended is not None:
                 raise Refused(ended)
-        self._holding.ask_if(self._could_lead)
+        self._holding.ask_if(self._wants_the_lease)
 
 
 def opened(path: str, setup: Setup, index_every: int,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from ..following.follower import Follower
 from ..following.rejoin import LONGEST_WAIT
-from ..history.record import PackSwap
+from ..following.repacking import Late
 from ..leading.writer import Fenced
 from ..leading.writer import Writer
 from ..log.interface import Log
@@ -40,18 +40,19 @@ def lead(follower: Follower, log: Log, node: bytes,
     Raise Unanswered when it is stopped; Refused, OSError if the follower
     cannot get to the end of the log.
     """
-    # The log and the event of the standby have ended with it.
-    follower.goes_on_with(log, stopping)
+    # The log of the standby has ended with it.
+    follower.goes_on_with(log)
     while may_go_on():
         patience = Patience(
             Outage('the takeover waits', follower.name), stopping)
         reader = Reader(follower.log, follower.state)
         for applied in reader.to_the_end(patience):
-            if not may_go_on() or (
-                    isinstance(applied.record.body, PackSwap)
-                    and not follower.has_its_pack(LONGEST_WAIT)):
+            if not may_go_on():
                 return None
-            patience.answer(follower.apply, applied)
+            try:
+                patience.answer(follower.apply, applied, LONGEST_WAIT)
+            except Late:
+                return None
         follower.sync()
         writer = Writer(log, follower.state, has_lease=may_go_on)
         writer.lead(node)
