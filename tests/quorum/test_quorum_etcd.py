@@ -64,10 +64,8 @@ PREFIX_OF_NODE = b'of/the/node'
 
 PLAIN = etcdcluster.Layer('plain')
 SMALL = etcdcluster.Layer('small', '--quota-backend-bytes', str(16 << 20))
-USERS = etcdcluster.Layer('users', prepare=give_users)
-TLS = etcdcluster.Layer('tls', files=tlsfiles.make)
-TLS_USERS = etcdcluster.Layer(
-    'tls-users', files=tlsfiles.make, prepare=give_users)
+GUARDED = etcdcluster.Layer(
+    'guarded', files=tlsfiles.make, prepare=give_users)
 
 
 def patiently(call, *args):
@@ -129,6 +127,11 @@ class Checks(EtcdCase):
             self.assertGreater(status.size, 0)
         self.assertEqual(
             sum(each.leads for each in found.members.values()), 1)
+
+    def test_no_users(self):
+        with self.assertRaisesRegex(Refused, 'auth enable'):
+            check(self.another(user='node', password='secret'), strict=True)
+
 
 class FaultsCase(EtcdCase):
 
@@ -230,8 +233,9 @@ class NoRoom(FaultsCase):
     """A database that is full, and has room again."""
 
     layer = SMALL
+
     def fill(self, id):
-        with self.assertRaises(Full):
+        with self.assertRaisesRegex(Full, 'etcdctl defrag'):
             for number in range(100):
                 self.log.stage(id, number, os.urandom(1 << 20))
 
@@ -245,8 +249,12 @@ class NoRoom(FaultsCase):
             self.fill(A)
             self.log.unstage([A])
             self.log.trim(5)
-            with self.assertRaises(Full):
-                self.log.hold(A, 60)
+            after = place(self.before.sequence + 1)
+            for name, *args in (
+                    ('hold', A, 60), ('note', A, b''),
+                    ('append', self.before, after, b'record')):
+                with self.subTest(name), self.assertRaises(Full):
+                    getattr(self.log, name)(*args)
             self.assertTrue(self.log.make_room())
             self.assertFalse(self.log.make_room())
             self.assertTrue(self.log.hold(A, 60))
@@ -274,12 +282,6 @@ class NoRoom(FaultsCase):
         self.assertTrue(self.log.make_room())
         self.write()
 
-
-@etcdcluster.needed
-class Compaction(FaultsCase):
-
-    layer = SMALL
-
     def test_a_trim_makes_room(self):
         """Much more than there is room for goes through it."""
         large = os.urandom(1 << 20)
@@ -295,30 +297,35 @@ class Compaction(FaultsCase):
             self.assertLess(status.size, 16 << 20)
 
 
-class AsUser:
+class GuardedCase(EtcdCase):
+    """TLS, and users."""
+
+    layer = GUARDED
 
     def setUp(self):
         super().setUp()
+        self.files = self.layer.files
         self.prefix = f'{PREFIX_OF_NODE.decode()}/{self.prefix}'
 
     def another(self, addresses=None, **options):
         return super().another(addresses, **{
-            'user': 'node', 'password': 'of node', **options})
+            'user': 'node', 'password': 'of node', 'ca': self.files.ca,
+            'cert': self.files.cert, 'key': self.files.key, **options})
 
 
 @etcdcluster.needed
-class Users(AsUser, EtcdCase):
-
-    layer = USERS
+@tlsfiles.needed
+class Users(GuardedCase):
 
     def test_a_user(self):
         log = self.another()
         check(log)
         log.create(LOG)
         log.append(START, place(1), b'1')
-        log.append(place(1), place(2), b'2')
-        self.assertEqual(log.read(1), [b'1', b'2'][:1])
-        log.wait(2, 60)
+        self.assertEqual(log.read(1), [b'1'])
+        waiting = Thread(log.wait, 2, 60)
+        self.another().append(place(1), place(2), b'2')
+        waiting.result()
         self.assertTrue(log.hold(A, 60))
         log.note(A, b'note')
         self.assertEqual(log.notes(), {A: b'note'})
@@ -345,41 +352,26 @@ class Users(AsUser, EtcdCase):
         for words, options in (
                 ('are wrong', {'password': 'wrong'}),
                 ('are wrong', {'user': 'nobody'}),
-                ('"user" and "password"', {'user': None, 'password': None}),
+                ('CommonName', {'user': None, 'password': None}),
                 ('grant-permission', {'prefix': 'of/others'})):
             with self.subTest(options), self.assertRaises(Refused) as raised:
                 check(self.another(**options), strict=True)
             self.assertIn(words, str(raised.exception))
 
-
-class TlsCase(EtcdCase):
-
-    layer = TLS
-
-    def setUp(self):
-        super().setUp()
-        self.files = self.layer.files
-
-    def another(self, addresses=None, **options):
-        return super().another(addresses, **{
-            'ca': self.files.ca, 'cert': self.files.cert,
-            'key': self.files.key, **options})
+    def test_a_certificate_that_names_the_user(self):
+        log = self.another(
+            user=None, password=None, cert=self.files.user_cert,
+            key=self.files.user_key)
+        check(log)
+        log.create(LOG)
+        log.note(A, b'note')
+        self.assertEqual(log.notes(), {A: b'note'})
+        log.wait(1, 0.1)
 
 
 @etcdcluster.needed
 @tlsfiles.needed
-class Tls(TlsCase):
-
-    def test_the_log(self):
-        log = self.another()
-        check(log)
-        log.create(LOG)
-        log.append(START, place(1), bytes(1 << 20))
-        log.wait(1, 60)
-        self.assertEqual(log.read(1), [bytes(1 << 20)])
-        waiting = Thread(log.wait, 2, 60)
-        self.another().append(place(1), place(2), b'2')
-        waiting.result()
+class Tls(GuardedCase):
 
     def test_certificates_that_are_refused(self):
         files = self.files
@@ -444,23 +436,3 @@ class Tls(TlsCase):
             check(self.another(plain))
         for words in *plain, 'with TLS begins with https://':
             self.assertIn(words, str(raised.exception))
-
-
-@etcdcluster.needed
-@tlsfiles.needed
-class TlsAndUsers(AsUser, TlsCase):
-
-    layer = TLS_USERS
-
-    def test_a_certificate_that_names_the_user(self):
-        log = self.another(
-            user=None, password=None, cert=self.files.user_cert,
-            key=self.files.user_key)
-        check(log)
-        log.create(LOG)
-        log.note(A, b'note')
-        self.assertEqual(log.notes(), {A: b'note'})
-        log.wait(1, 0.1)
-        with self.assertRaises(Refused) as raised:
-            check(self.another(user=None, password=None), strict=True)
-        self.assertIn('CommonName', str(raised.exception))
