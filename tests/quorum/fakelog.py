@@ -228,7 +228,7 @@ class FakeLog:
 
     def __init__(self, engine):
         self._engine = engine
-        self._stopped = False
+        self.is_stopped = False
         #: The member that is asked first.
         self._first = 0
         #: No majority answers it.
@@ -239,7 +239,7 @@ class FakeLog:
         self.faults = collections.deque()
 
     def _call(self, name, *args):
-        if self._stopped or self.is_away:
+        if self.is_stopped or self.is_away:
             raise Unanswered(name)
         fault = self.faults.popleft() if self.faults else Fault.NONE
 
@@ -293,8 +293,8 @@ class FakeLog:
         return self._call('read', sequence, self._one_of(member))
 
     def wait(self, sequence, seconds):
-        self._call('wait', sequence, seconds, lambda: self._stopped)
-        if self._stopped:
+        self._call('wait', sequence, seconds, lambda: self.is_stopped)
+        if self.is_stopped:
             raise Unanswered('wait')
 
     def trim(self, first):
@@ -337,7 +337,7 @@ class FakeLog:
         pass
 
     def stop(self):
-        self._stopped = True
+        self.is_stopped = True
         with self._engine.changed:
             self._engine.changed.notify_all()
 
