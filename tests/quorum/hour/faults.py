@@ -13,9 +13,8 @@ import time
 
 from .members import DAMAGES
 
-#: How often a pack is asked for; the seconds until that is given up, and
-#: between two.
-PACKS, OF_A_PACK, BEHIND_A_PACK = 5, 20, 5
+#: Seconds in which a pack has to go through, and until it is asked for again.
+OF_A_PACK, BEHIND_A_PACK = 110, 5
 
 #: Who is killed or frozen, and how often.
 WHO = {
@@ -145,9 +144,10 @@ def pack(world, chosen):
     client = chosen.choice(world.clients)
     with world.claimed('pack', client.name):
         yield f'asked for by {client.name}'
-        for _ in range(PACKS):
+        deadline = time.monotonic() + OF_A_PACK
+        while (left := deadline - time.monotonic()) > 0:
             client.tell('pack')
-            yield from until(lambda: client.packed, OF_A_PACK)
+            yield from until(lambda: client.packed, left)
             world.say(f'pack: {client.packed or "no answer yet"}')
             if client.packed == 'packed':
                 break
