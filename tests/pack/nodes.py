@@ -1,8 +1,6 @@
-"""A storage whose packs are agreed on with other nodes, and where one is cut.
-"""
+"""A storage whose packs are agreed on with other nodes."""
 
 import contextlib
-import errno
 import typing
 
 from ZODB.Connection import TransactionMetaData
@@ -11,51 +9,11 @@ from ZODB.POSException import UndoError
 from ZODB.utils import newTid
 from ZODB.utils import z64
 
-from fsyncstorage import datafile
-
 from ..support import commit
 from ..support import oid
 from .histories import OBJECTS
 from .histories import state
 from .undos import undo
-
-NO_LINKS = OSError(errno.EOPNOTSUPP, 'Operation not supported')
-
-
-class Cut(BaseException):
-    """The process is gone."""
-
-
-class DiskThatEnds(datafile.Disk):
-    """It does so much, and no more.  What is done is durable at once; a
-    rename may have been done, or not, when it ends there."""
-
-    def __init__(self, left, links):
-        self.left = left
-        self._links = links
-
-    def _count(self):
-        if not self.left:
-            raise Cut
-        self.left -= 1
-
-    def link(self, *args):
-        self._count()
-        if not self._links:
-            raise NO_LINKS
-        super().link(*args)
-
-    def replace(self, *args):
-        self._count()
-        datafile.Disk.replace(*args)
-
-    def remove(self, *args):
-        self._count()
-        datafile.Disk.remove(*args)
-
-    def sync_directory(self, *args):
-        self._count()
-        super().sync_directory(*args)
 
 
 class Begin(typing.NamedTuple):

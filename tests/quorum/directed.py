@@ -77,30 +77,6 @@ def a_node_follows_what_only_the_wrong_one_has(machine):
     machine.crash(which=1, saves=2, other=1)
 
 
-def what_is_followed_is_refused_once_the_wrong_one_is_replaced(machine):
-    """All others have a forged record in its place, which shows a hole only:
-    so what the wrong one shows is followed."""
-    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
-    machine.mislead(which=0, back=0, faults=[Fault.DELAYED])
-    machine.pack(which=0, faults=[])
-    machine.mislead(which=0, back=0, faults=[])
-    machine.forge(number=1, within=True)
-    machine.pack(which=0, faults=[])
-
-
-def what_is_followed_is_refused_and_followed_again(machine):
-    """All others have a forged record in its place, which one of them has
-    damaged: so there is no majority for what is to be refused."""
-    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
-    machine.follow(which=0, member=1, back=0, faults=[])
-    machine.lose(back=0)
-    machine.forge(number=0, within=False)
-    machine.damage(beside=1, number=2, bit=0)
-    machine.lead(which=0, reads=False, faults=[])
-    machine.follow(which=1, member=0, back=0, faults=[])
-    assert machine.nodes[2].state.place.link not in machine.history
-
-
 def the_wrong_one_refuses_what_all_others_take(machine):
     """It has lost the record before."""
     machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
@@ -124,13 +100,6 @@ def one_whose_lease_is_over_writes_at_the_wrong_one(machine):
     machine.write(which=0, length=1, faults=[])
 
 
-def the_wrong_one_renews_a_lease_that_another_one_has(machine):
-    another_one_leads_past_the_first(machine)
-    machine.lose_the_lease(back=2)
-    machine.renew(which=0)
-    machine.write(which=0, length=1, faults=[])
-
-
 ALL = [
     a_node_reads_what_is_damaged,
     a_node_asks_where_the_wrong_one_ends,
@@ -139,8 +108,5 @@ ALL = [
     another_one_leads_within_a_pack,
     another_one_leads_within_a_batch,
     a_node_follows_what_only_the_wrong_one_has,
-    what_is_followed_is_refused_once_the_wrong_one_is_replaced,
-    what_is_followed_is_refused_and_followed_again,
     the_wrong_one_refuses_what_all_others_take,
-    one_whose_lease_is_over_writes_at_the_wrong_one,
-    the_wrong_one_renews_a_lease_that_another_one_has]
+    one_whose_lease_is_over_writes_at_the_wrong_one]

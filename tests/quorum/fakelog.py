@@ -215,7 +215,7 @@ class FakeLog:
 
     def __init__(self, engine):
         self._engine = engine
-        self._stopped = False
+        self.is_stopped = False
         #: The member that is asked first.
         self._first = 0
         #: No majority answers it.
@@ -226,7 +226,7 @@ class FakeLog:
         self.faults = collections.deque()
 
     def _call(self, name, *args):
-        if self._stopped or self.is_away:
+        if self.is_stopped or self.is_away:
             raise Unanswered(name)
         fault = self.faults.popleft() if self.faults else Fault.NONE
 
@@ -316,7 +316,7 @@ class FakeLog:
         pass
 
     def stop(self):
-        self._stopped = True
+        self.is_stopped = True
 
     def close(self):
         self.stop()

@@ -1,9 +1,8 @@
 """Three members of etcd as one process: what our log asks of them, by gRPC.
 
-All of them have the same data, and answer as etcd does: so the tests of the
-log on etcd run where there is no etcd.  (What etcd really answers is seen by
-the same tests in test_quorum_etcd.)  Each member can be told to answer
-something else.
+All of them have the same data, and answer as etcd does: so what needs a log on
+etcd can be tested where there is no etcd.  (What etcd really answers is seen
+by test_quorum_etcd.)  Each member can be told to answer something else.
 """
 
 import concurrent.futures
@@ -28,7 +27,6 @@ CLUSTER = 77
 CALLS = 20
 
 KV = '/etcdserverpb.KV/'
-AUTHENTICATE = '/etcdserverpb.Auth/Authenticate'
 STATUS = '/etcdserverpb.Maintenance/Status'
 ALARM = '/etcdserverpb.Maintenance/Alarm'
 MEMBER_LIST = '/etcdserverpb.Cluster/MemberList'
@@ -40,20 +38,14 @@ GREATER, CREATE = 1, 1
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class Failing(Exception):
-    """An error of etcd: code of gRPC, words."""
-
-
 class Store:
 
     def __init__(self):
         self.changed = threading.Lock()
         self.values = {}
         self.revision = 1
-        #: No put is taken.
+        #: It has the alarm of a full database.
         self.full = False
-        self.users = {}  # passwords, by name
-        self.tokens = set()
 
     def span(self, request):
         key, end = request.key, request.range_end
@@ -75,10 +67,6 @@ class Store:
         return bool(keys) and self.values[keys[0]] == compare.value
 
     def txn(self, request):
-        if self.full and any(
-                each.HasField('request_put')
-                for each in (*request.success, *request.failure)):
-            raise Failing(8, 'etcdserver: mvcc: database space exceeded')
         succeeded = all(map(self.holds, request.compare))
         return {'succeeded': succeeded, 'responses': list(map(
             self.done, request.success if succeeded else request.failure))}
@@ -105,9 +93,8 @@ class Store:
 class Call:
     """A question, and who has asked."""
 
-    def __init__(self, path, token, request, context):
+    def __init__(self, path, request, context):
         self.path = path
-        self.token = token
         self.request = request
         self._context = context
         self._ended = threading.Event()
@@ -134,10 +121,9 @@ class Handler(grpc.GenericRpcHandler):
     def service(self, details):
         path = details.method
         name = path.rpartition('/')[2]
-        token = dict(details.invocation_metadata).get('token')
         return grpc.unary_stream_rpc_method_handler(
             lambda request, context: self.gateway.asked_by(
-                Call(path, token, request, context)),
+                Call(path, request, context)),
             CLASSES[f'{name}Request'].FromString)
 
 
@@ -170,22 +156,10 @@ class Gateway:
         if instead is not None:
             yield from instead
             return
-        try:
-            with self.store.changed:
-                self.check(call.path, call.token)
-                answer = self.answer(call.path, call.request)
-        except Failing as error:
-            call.fail(*error.args)
+        with self.store.changed:
+            answer = self.answer(call.path, call.request)
         self.altered(call.path, answer)
         yield answer.SerializeToString()
-
-    def check(self, path, token):
-        if not self.store.users or path in (AUTHENTICATE, STATUS):
-            return
-        if token is None:
-            raise Failing(3, 'etcdserver: user name is empty')
-        if token not in self.store.tokens:
-            raise Failing(16, 'etcdserver: invalid auth token')
 
     def answer(self, path, request):
         store = self.store
@@ -194,7 +168,6 @@ class Gateway:
             KV + 'Txn': store.txn,
             KV + 'DeleteRange': store.delete_range,
             KV + 'Compact': lambda request: {},
-            AUTHENTICATE: self.authenticate,
             STATUS: self.status,
             ALARM: self.alarm,
             MEMBER_LIST: lambda request: {'members': [{}] * self.voting},
@@ -202,17 +175,6 @@ class Gateway:
         return answer_to(path, header={
             'cluster_id': self.cluster, 'member_id': self.number + 1,
             'revision': store.revision}, **body)
-
-    def authenticate(self, request):
-        if not self.store.users:
-            raise Failing(9, 'etcdserver: authentication is not enabled')
-        if self.store.users.get(request.name) != request.password:
-            raise Failing(3, (
-                'etcdserver: authentication failed, invalid user ID or'
-                ' password'))
-        token = f'token.{len(self.store.tokens)}'
-        self.store.tokens.add(token)
-        return {'token': token}
 
     def status(self, request):
         return {'version': self.version, 'dbSize': 20480, 'leader': 2,

@@ -3,16 +3,15 @@ members is wrong: in any order.
 
 `Histories` is a state machine for Hypothesis.  What it knows of the truth, it
 knows from the engine: when a record of a writer takes effect, it is remembered
-what all files should have behind it, by the record's link; what was put there
-by others than our writers is in nobody's file.  What the nodes have is made by
-the fold.
+what all files should have behind it, by the record's link.  What the nodes
+have is made by the fold.
 
 The wrong member may take what all others refuse.  A node that reads there may
 follow it, but never keeps that, and no writer leads by it.
 
 Nobody leads without the lease.  So one that was led past does not believe that
-it has it, by its own clock or by what most members show, and is not told then
-by one member alone that a record is in the log.
+it has it, by its own clock, and is not told then by one member alone that a
+record is in the log.
 """
 
 import threading
@@ -53,7 +52,6 @@ from fsyncstorage.quorum.log.reading import Refused
 
 from .fakelog import MEMBERS
 from .fakelog import Fault
-from .fakelog import Held
 from .samples import LOG
 from .samples import MAGIC
 from .samples import OTHER
@@ -219,7 +217,6 @@ class Histories(RuleBasedStateMachine):
         self.acknowledged = set()  # links
         self.writers = 0
         self.batches = 0
-        self.forged = False
         self.lost = set()  # the links of what the log had, and lost
 
     def landed(self, raw):
@@ -333,16 +330,13 @@ class Histories(RuleBasedStateMachine):
         return self.engine.records
 
     def losing(self):
-        return self.engine.records and not self.forged
+        return self.engine.records
 
     def misleading(self):
         return self.losing() and self.following()
 
-    def forging(self):
-        return len(self.engine.records) > 3 and not self.forged
-
     def restoring(self):
-        return self.forging() and not self.lost
+        return len(self.engine.records) > 3 and not self.lost
 
     @initialize(epochs=strategies.integers(1, 2),
                 lengths=strategies.lists(LENGTHS, max_size=4),
@@ -472,16 +466,13 @@ class Histories(RuleBasedStateMachine):
         node.log.faults.clear()
 
     def asks(self, node):
-        """Is there more for this node?"""
         found = members.ask(node.log, node.state)
         if isinstance(found, fold.Apply):
             node.takes(*found)
-            return True
-        if found is None:
+        elif found is None:
             assert self.is_at_the_end(node)
         else:
             assert not self.can_go_on(node)
-        return False
 
     def is_at_the_end(self, node):
         return node.state.place == self.engine.head
@@ -489,8 +480,7 @@ class Histories(RuleBasedStateMachine):
     def can_go_on(self, node):
         """The log has its last record, and what is behind that."""
         number, link = node.state.place
-        return (link in self.history and number + 1 >= self.engine.first
-                and not (self.forged and link == self.history[-1]))
+        return link in self.history and number + 1 >= self.engine.first
 
     def reads(self, node, sequence, member):
         try:
@@ -518,10 +508,9 @@ class Histories(RuleBasedStateMachine):
         assert not self.is_stuck(node)
 
     def no_majority_is_sound(self):
-        """Beside the wrong one another has damage, or all have a forged record
-        where the wrong one has its own."""
-        return self.engine.own and self.forged or any(
-            member != self.engine.wrong for member, _ in self.engine.damaged)
+        """Beside the wrong one another has damage."""
+        return any(member != self.engine.wrong
+                   for member, _ in self.engine.damaged)
 
     def is_stuck(self, node):
         """No last word is known, or it is about what no majority has."""
@@ -531,9 +520,8 @@ class Histories(RuleBasedStateMachine):
                 node.takes(*applied)
         except Refused:
             assert not self.can_go_on(node)
-        except Unanswered:  # a forged record may look like a damaged one
-            return not self.forged or (
-                node.state.place.link != self.history[-1])
+        except Unanswered:
+            return True
         try:
             return node.state != node.saved[0] and not members.confirmed(
                 node.log, node.state)
@@ -587,12 +575,6 @@ class Histories(RuleBasedStateMachine):
         number = max(0, len(self.history) - 1 - back)
         self.engine.lose(number, Place(number, self.history[number]))
 
-    @rule(back=strategies.integers(1, 5))
-    def lose_the_lease(self, back):
-        """The wrong member has an earlier one."""
-        leases = self.engine.leases
-        self.engine.own_lease = leases[max(0, len(leases) - back)]
-
     @precondition(misleading)
     @rule(which=WHICH, back=strategies.integers(0, 3), faults=OF_APPENDS)
     def mislead(self, which, back, faults):
@@ -625,23 +607,6 @@ class Histories(RuleBasedStateMachine):
         self.epochs = {epoch: begins for epoch, begins in self.epochs.items()
                        if begins <= number}
         self.acknowledged &= set(self.history)
-
-    @precondition(forging)
-    @rule(number=strategies.integers(0, 20), within=strategies.booleans())
-    def forge(self, number, within):
-        """The engine takes what no writer of ours has written: behind all of
-        a batch, or within one."""
-        if within and self.leading():
-            self.writes(
-                self.leading(), 2 * ROOM, [Fault.NONE, Fault.BEFORE])
-        self.forged = True
-        # (Whoever else writes has the lease.)
-        self.engine.now += LEASE
-        self.engine.lease = Held(OTHER, None, self.engine.lease.term + 1, 0.0)
-        forgeries = list(forged(self.states[self.history[-1]], {OTHER}))
-        raw = forgeries[number % len(forgeries)]
-        self.engine.records.append(raw)
-        self.engine.head = place_of(raw)
 
     # What holds
 

@@ -27,26 +27,17 @@ from .samples import LOG
 from .samples import identify
 
 
-class Line:
-    """A node's log, which can be out of reach, or be slow to answer."""
+class Line(FakeLog):
+    """A node's log, which may be slow to answer."""
 
-    def __init__(self, log, told=lambda what: None):
-        self._log = log
+    def __init__(self, engine, told=lambda what: None):
+        super().__init__(engine)
         self._told = told  # of each half of an append, when it begins
-        #: No majority: nothing has any effect.
-        self.is_away = False
         #: Called before a chunk of a blob is staged.
         self.before_stage = lambda: None
-        self._lost = False
         self._held = False
         self._changed = threading.Condition()
         self._waiting = threading.Semaphore(0)
-        self.is_stopped = self.is_closed = False
-
-    def __getattr__(self, name):
-        if self.is_away:
-            raise Unanswered('no majority')
-        return getattr(self._log, name)
 
     # What befalls it
 
@@ -68,15 +59,11 @@ class Line:
 
     def stage(self, id, number, data):
         self.before_stage()
-        if self.is_away:
-            raise Unanswered('no majority')
-        self._log.stage(id, number, data)
+        super().stage(id, number, data)
 
     def ask(self, before, place, raw):
         self._told('ask')
-        self._lost = self.is_away
-        if not self._lost:
-            self._log.ask(before, place, raw)
+        super().ask(before, place, raw)
 
     def answered(self):
         self._told('answered')
@@ -85,17 +72,14 @@ class Line:
             if not self._changed.wait_for(
                     lambda: not self._held or self.is_stopped, PATIENCE):
                 raise AssertionError('an answer was held back for too long')
-        if self._lost or self.is_stopped:
-            raise Unanswered('no majority')
-        self._log.answered()
+        if self.is_stopped:
+            raise Unanswered('it was stopped')
+        super().answered()
 
     def stop(self):
+        super().stop()
         with self._changed:
-            self.is_stopped = True
             self._changed.notify_all()
-
-    def close(self):
-        self.is_closed = True
 
 
 def of_records(records):
@@ -161,7 +145,7 @@ class NodeTest(TestCase):
         path = self.path_of(node)
         if not os.path.exists(path):
             bootstrap(path)
-        line = Line(FakeLog(self.engine), self._tell)
+        line = Line(self.engine, self._tell)
         storage = started(
             FsyncStorage, path, line, self._name(node),
             lambda *args: Replicator(*args, trims=trims),

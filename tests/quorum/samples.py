@@ -1,10 +1,7 @@
 """Records and identities for tests."""
 
 import itertools
-import struct
-import zlib
 
-from fsyncstorage.quorum.history.record import FRONT
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Record
 from fsyncstorage.quorum.history.record import pack
@@ -15,24 +12,6 @@ OTHER = b'another log'.ljust(16)
 SELF = b'this node'.ljust(16)
 #: The file begins with the magic of a Data.fs.
 MAGIC = b'FS30'
-
-# Where a field is in the bytes of a record, and in those of its Data.
-VERSION, KIND, SEQUENCE, EPOCH = 8, 9, 26, 50
-BEGIN, END, BLOBS = (FRONT + offset for offset in (0, 8, 16))
-
-
-def with_sum(raw):
-    """The same bytes, with a length and a CRC that are right."""
-    front, rest = raw[:FRONT - 8], raw[FRONT:]
-    front += struct.pack('>I', len(rest))
-    return front + struct.pack('>I', zlib.crc32(front + rest)) + rest
-
-
-def changed(raw, offset, shape, value):
-    """A record with another value in one of its fields."""
-    raw = bytearray(raw)
-    struct.pack_into(shape, raw, offset, value)
-    return with_sum(bytes(raw))
 
 
 def identify(front):

@@ -3,7 +3,6 @@ kept meanwhile; and what becomes of a pack of which it is not told.  What a
 node keeps is never more than its disk has, and not much less.
 """
 
-import dataclasses
 import os
 import random
 import threading
@@ -13,7 +12,6 @@ from unittest import mock
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
-from fsyncstorage import datafile
 from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.pack import progress
@@ -100,45 +98,6 @@ class Told(AgreeingCase):
         self.assertEqual(self.told_of_packs(), [PackBegin, PackEnd])
         self.do()
         self.has_what_the_log_has()
-
-
-class Order(AgreeingCase):
-
-    def test_kept_told_renamed_kept(self):
-        done = []
-        save, replace = states.save, datafile.disk.replace
-
-        def saves(path, state, read, node, becoming=None):
-            save(path, state, read, node, becoming)
-            done.append((state.generation, becoming))
-
-        def replaces(source, target):
-            replace(source, target)
-            done.append(os.path.basename(target))
-
-        self.patch(states, save=saves)
-        self.patch(datafile.disk, replace=replaces)
-        self.when_landed(PackSwap, lambda: done.append('told'))
-        self.pack()
-        made = becoming(self.content())
-        self.assertEqual([each for each in done if each != 'Data.fs.quorum'], [
-            (0, made), 'told', 'Data.fs.index', 'Data.fs', (1, None)])
-        self.assertEqual(self.kept().end, len(self.content()))
-
-    def test_nothing_else_is_kept_until_the_file_is_replaced(self):
-        """What is read then may be of either file."""
-        def look():
-            keeper = self.storage.replica._keeper
-            keeper.synced(dataclasses.replace(
-                self.storage.replica._writer.state))
-            keeper.save()
-            kept.append(states.load(self.path_of('a')))
-
-        kept = []
-        self.when_landed(PackSwap, look)
-        self.pack()
-        self.assertEqual(kept[0].becoming, becoming(self.content()))
-        self.assertEqual(self.kept().generation, 1)
 
     def test_a_commit_before_the_pack_is_over(self):
         """The state behind the swap is kept, and never one before it."""

@@ -1,7 +1,6 @@
 """What a node says of itself in the log, and what it hears of the others."""
 
 import math
-import time
 
 from fsyncstorage.quorum.history.record import Damaged
 from fsyncstorage.quorum.history.record import Place
@@ -15,7 +14,6 @@ from fsyncstorage.quorum.roles.presence import Presence
 from fsyncstorage.quorum.roles.probing import Probing
 
 from ..support import TestCase
-from ..support import until
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .samples import LOG
@@ -112,13 +110,6 @@ class Says(PresenceTest):
         self.assertIn('fsync-quorum forget', self.presence.taken)
         self.assertEqual(self.engine.kept[A], another)
 
-    def test_as_long_as_it_runs(self):
-        self.patch(module, time=time, NOTED_EVERY=0.01)
-        self.presence.start(Author(A, SELF))
-        self.addCleanup(self.presence.close)
-        until(lambda: A in self.engine.kept, 'it notes')
-        self.engine.forget(A)
-        until(lambda: A in self.engine.kept, 'it notes again')
 
 
 class Hears(PresenceTest):

@@ -2,9 +2,7 @@
 how a log begins, with the file of its first node.
 """
 
-import contextlib
 import os
-import threading
 import time
 from unittest import mock
 
@@ -27,7 +25,6 @@ from fsyncstorage.quorum.log.notes import parse_note
 
 from ..server.serving import record
 from ..support import TestCase
-from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -86,41 +83,6 @@ class Case(RolesTest):
 class UnderLoad(Case):
 
     level = 2
-
-    def test_a_node_that_writes(self):
-        """I16: the copy comes to the bytes of the log, whenever it is made."""
-        storage = self.leading()
-        stop = threading.Event()
-        counts = []
-
-        def writing():
-            number = 0
-            while not stop.is_set():
-                number += 1
-                commit(storage, {number: os.urandom(2000)})
-            counts.append(number)
-
-        writer = Thread(writing)
-        with contextlib.ExitStack() as stack:
-            stack.callback(writer.join)
-            stack.callback(stop.set)
-            for _ in range(3):
-                before = storage.lastTransaction()
-                # What is kept is a second late, and moves on meanwhile.
-                until(lambda: states.load(self.a.path).tie.tid > before,
-                      'something newer is kept')
-                kept = self.copied()
-                self.assertEqual(
-                    os.path.getsize(self.c.path), kept.state.end)
-                self.c.open()
-                self.c.follows()
-                self.c.close()
-                os.remove(self.c.path)
-                self.log.forget(C)
-            self.copied()
-        writer.result()
-        self.assertGreater(counts[0], 3)
-        self.check_that_the_copy_leads()
 
     def test_the_log_does_not_wait_while_it_copies(self):
         """The note comes at the end, with what was committed meanwhile."""
@@ -348,18 +310,6 @@ class Begins(TestCase):
                 begin(self.path(), self.log)
         self.assertEqual(states.load(self.path()), kept)
         self.assertEqual(begin(self.path(), self.log), kept.state.log)
-
-    def test_what_is_kept_is_there_before_the_log(self):
-        """Else nobody could tell whose it is."""
-        found = []
-
-        class Watching(FakeLog):
-            def create(log, identity):
-                found.append(states.load(self.path()).state.log)
-                super().create(identity)
-
-        identity = begin(self.path(), Watching(self.engine))
-        self.assertEqual(found, [identity])
 
     def test_a_refusal_leaves_no_file_behind(self):
         """It would be in the way of a copy of a node."""

@@ -62,10 +62,8 @@ PREFIX_OF_NODE = b'of/the/node'
 
 PLAIN = etcdcluster.Layer('plain')
 SMALL = etcdcluster.Layer('small', '--quota-backend-bytes', str(16 << 20))
-USERS = etcdcluster.Layer('users', prepare=give_users)
-TLS = etcdcluster.Layer('tls', files=tlsfiles.make)
-TLS_USERS = etcdcluster.Layer(
-    'tls-users', files=tlsfiles.make, prepare=give_users)
+GUARDED = etcdcluster.Layer(
+    'guarded', files=tlsfiles.make, prepare=give_users)
 
 
 def patiently(call, *args):
@@ -127,6 +125,11 @@ class Checks(EtcdCase):
             self.assertGreater(status.size, 0)
         self.assertEqual(
             sum(each.leads for each in found.members.values()), 1)
+
+    def test_no_users(self):
+        with self.assertRaisesRegex(Refused, 'auth enable'):
+            check(self.another(user='node', password='secret'), strict=True)
+
 
 class FaultsCase(EtcdCase):
 
@@ -215,8 +218,9 @@ class NoRoom(FaultsCase):
     """A database that is full."""
 
     layer = SMALL
+
     def fill(self, id):
-        with self.assertRaises(Full):
+        with self.assertRaisesRegex(Full, 'etcdctl defrag'):
             for number in range(100):
                 self.log.stage(id, number, os.urandom(1 << 20))
 
@@ -231,12 +235,6 @@ class NoRoom(FaultsCase):
         self.assertIn('etcdctl alarm disarm', str(raised.exception))
         self.assertEqual(self.log.all_staged(), set())
         self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
-
-
-@etcdcluster.needed
-class Compaction(FaultsCase):
-
-    layer = SMALL
 
     def test_a_trim_makes_room(self):
         """Much more than there is room for goes through it."""
@@ -253,21 +251,25 @@ class Compaction(FaultsCase):
             self.assertLess(status.size, 16 << 20)
 
 
-class AsUser:
+class GuardedCase(EtcdCase):
+    """TLS, and users."""
+
+    layer = GUARDED
 
     def setUp(self):
         super().setUp()
+        self.files = self.layer.files
         self.prefix = f'{PREFIX_OF_NODE.decode()}/{self.prefix}'
 
     def another(self, addresses=None, **options):
         return super().another(addresses, **{
-            'user': 'node', 'password': 'of node', **options})
+            'user': 'node', 'password': 'of node', 'ca': self.files.ca,
+            'cert': self.files.cert, 'key': self.files.key, **options})
 
 
 @etcdcluster.needed
-class Users(AsUser, EtcdCase):
-
-    layer = USERS
+@tlsfiles.needed
+class Users(GuardedCase):
 
     def test_a_user(self):
         log = self.another()
@@ -301,37 +303,26 @@ class Users(AsUser, EtcdCase):
         for words, options in (
                 ('are wrong', {'password': 'wrong'}),
                 ('are wrong', {'user': 'nobody'}),
-                ('"user" and "password"', {'user': None, 'password': None}),
+                ('CommonName', {'user': None, 'password': None}),
                 ('grant-permission', {'prefix': 'of/others'})):
             with self.subTest(options), self.assertRaises(Refused) as raised:
                 check(self.another(**options), strict=True)
             self.assertIn(words, str(raised.exception))
 
-
-class TlsCase(EtcdCase):
-
-    layer = TLS
-
-    def setUp(self):
-        super().setUp()
-        self.files = self.layer.files
-
-    def another(self, addresses=None, **options):
-        return super().another(addresses, **{
-            'ca': self.files.ca, 'cert': self.files.cert,
-            'key': self.files.key, **options})
+    def test_a_certificate_that_names_the_user(self):
+        log = self.another(
+            user=None, password=None, cert=self.files.user_cert,
+            key=self.files.user_key)
+        check(log)
+        log.create(LOG)
+        log.note(A, b'note')
+        self.assertEqual(log.notes(), {A: b'note'})
+        log.wait(1, 0.1)
 
 
 @etcdcluster.needed
 @tlsfiles.needed
-class Tls(TlsCase):
-
-    def test_the_log(self):
-        log = self.another()
-        check(log)
-        log.create(LOG)
-        log.append(START, place(1), bytes(1 << 20))
-        self.assertEqual(log.read(1), [bytes(1 << 20)])
+class Tls(GuardedCase):
 
     def test_certificates_that_are_refused(self):
         files = self.files
@@ -396,22 +387,3 @@ class Tls(TlsCase):
             check(self.another(plain))
         for words in *plain, 'with TLS begins with https://':
             self.assertIn(words, str(raised.exception))
-
-
-@etcdcluster.needed
-@tlsfiles.needed
-class TlsAndUsers(AsUser, TlsCase):
-
-    layer = TLS_USERS
-
-    def test_a_certificate_that_names_the_user(self):
-        log = self.another(
-            user=None, password=None, cert=self.files.user_cert,
-            key=self.files.user_key)
-        check(log)
-        log.create(LOG)
-        log.note(A, b'note')
-        self.assertEqual(log.notes(), {A: b'note'})
-        with self.assertRaises(Refused) as raised:
-            check(self.another(user=None, password=None), strict=True)
-        self.assertIn('CommonName', str(raised.exception))

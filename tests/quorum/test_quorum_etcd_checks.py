@@ -11,7 +11,6 @@ from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
 from fsyncstorage.quorum.log.interface import Unanswered
 
-from .gateway import ALARM
 from .gateway import MEMBER_LIST
 from .gateway import STATUS
 from .gateway import GatewaysCase
@@ -37,10 +36,10 @@ class ChecksCase(GatewaysCase):
         self.log = self.another()
         self.first, self.second, self.third = self.gateways.members
 
-    def refused(self, *words, log=None, limit=0):
+    def refused(self, *words, limit=0):
         """Where something begins."""
         with self.assertRaises(Refused) as raised:
-            check(log or self.log, limit, strict=True)
+            check(self.log, limit, strict=True)
         for each in words:
             self.assertIn(each, str(raised.exception))
 
@@ -53,10 +52,10 @@ class ChecksCase(GatewaysCase):
         for each in words:
             self.assertIn(each, said.output[0])
 
-    def answers(self, code, words, *but):
-        """All that is asked, but for these paths."""
+    def all_fail(self, code, words):
+        """Whatever is asked, but for its status."""
         def instead(call):
-            if call.path not in but:
+            if call.path != STATUS:
                 call.fail(code, words)
 
         for gateway in self.gateways.members:
@@ -110,7 +109,7 @@ class Members(ChecksCase):
     def test_no_majority(self):
         """A start asks again and again: nothing is logged each time, and what
         it logs once has these words."""
-        self.answers(14, 'etcdserver: no leader', STATUS)
+        self.all_fail(14, 'etcdserver: no leader')
         with self.assertNoLogs(CHECKS):
             with self.assertRaisesRegex(Unanswered, 'no majority'):
                 check(self.log)
@@ -122,6 +121,10 @@ class Members(ChecksCase):
                 check(self.log)
         for gateway in self.first, self.second:
             self.assertIn(gateway.address, str(raised.exception))
+
+    def test_users_without_tls(self):
+        self.all_fail(3, 'etcdserver: user name is empty')
+        self.refused('"user" and "password"')
 
     def test_a_full_one(self):
         self.store.full = True
@@ -141,24 +144,6 @@ class Members(ChecksCase):
             check(self.log, strict=True)
 
 
-class WhoWeAre(ChecksCase):
-
-    def test_users(self):
-        self.store.users['node'] = 'secret'
-        self.refused('"user" and "password"')
-        self.refused('are wrong', log=self.another(user='node', password='x'))
-        check(self.another(user='node', password='secret'))
-
-    def test_no_users(self):
-        self.refused('auth enable', log=self.another(
-            user='node', password='secret'))
-
-    def test_a_user_who_may_not(self):
-        self.answers(
-            7, 'etcdserver: permission denied', STATUS, ALARM, MEMBER_LIST)
-        self.refused('grant-permission')
-
-
 class ThePrefix(ChecksCase):
 
     def test_other_keys(self):
@@ -171,9 +156,6 @@ class ThePrefix(ChecksCase):
 
 
 class TheSettings(unittest.TestCase):
-
-    ADDRESSES = tuple(
-        address(f'http://member{number}:2379') for number in range(3))
 
     def test_addresses(self):
         for text in ('http://a.b-c:1', 'https://127.0.0.1:65535/',

@@ -1,5 +1,5 @@
 """The log on etcd, on members in this process: what it promises when they are
-damaged, away, full or stopped, or send anything at all.  Goes with
+damaged, stopped or made anew, or send anything at all.  Goes with
 `quorum/etcd/engine.py`.
 """
 
@@ -11,50 +11,37 @@ from fsyncstorage.quorum.etcd import messages
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
 from fsyncstorage.quorum.etcd.member import LONGEST
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log import members
 from fsyncstorage.quorum.log.interface import NOTE
-from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import of_nodes
 
 from ..support import PATIENCE
 from ..support import Thread
-from .gateway import KV
 from .gateway import GatewaysCase
 from .gateway import Store
-from .logcontract import START
 from .logcontract import A
 from .logcontract import B
-from .logcontract import Contract
-from .logcontract import WithoutALog
 from .logcontract import place
+from .nodes import led
 from .samples import LOG
 
 KEYS = Keys('test')
 CLUSTER = 'fsyncstorage.quorum.etcd.cluster'
 
-
-#: In the place of an answer to any question: no message; one whose fields are
-#: of other kinds; more than was asked for, or less.
-ANSWERS = [
+#: In the place of an answer to any question: none; no message; one whose
+#: fields are of other kinds; more than was asked for, or less.
+ANSWERS = [[], *([each] for each in (
     b'\xff' * 20, b'\x0a', b'\x0a\x05abc', b'\x10' + b'\xff' * 11, b'\0\0',
     *(messages.CLASSES['TxnResponse'](
         succeeded=True, responses=[{'response_range': {'kvs': [
             {'key': key, 'value': b'x'}] * kvs}}] * responses
         ).SerializeToString()
       for key in (b'', b'test/record/x', b'test/log')
-      for kvs in (0, 1, 9000) for responses in (0, 1, 3, 4)),
-]
-
-
-class Promises(Contract, GatewaysCase):
-
-    level = 2
-
-
-class NoLog(WithoutALog, GatewaysCase):
-    pass
+      for kvs in (0, 1, 9000) for responses in (0, 1, 3, 4))))]
 
 
 class EtcdCase(GatewaysCase):
@@ -200,52 +187,6 @@ class OneIsDamaged(EtcdCase):
                 self.assertEqual(self.another().hold(B, 60), 0)
 
 
-class NoRoom(EtcdCase):
-    """etcd has no room: it says so, and things can be removed."""
-
-    def setUp(self):
-        super().setUp()
-        self.append(b'1', b'2')
-        self.log.stage(A, 0, b'chunk')
-        self.log.note(A, b'note')
-        self.store.full = True
-
-    def test_what_needs_room(self):
-        for name, *args in (
-                ('append', place(2), place(3), b'3'), ('stage', B, 0, b''),
-                ('note', A, b''), ('hold', A, 1)):
-            with self.subTest(name), self.assertRaises(Full) as raised:
-                getattr(self.log, name)(*args)
-            self.assertIn('etcdctl defrag', str(raised.exception))
-        self.store.full = False
-        self.append(b'3')
-
-
-
-class Trimming(EtcdCase):
-
-    def test_what_was_removed_is_compacted(self):
-        """Where the user may not do that, it is said once, and what was to be
-        removed is."""
-        self.append(b'1', b'2', b'3')
-        self.log.trim(2)
-        compacted, = [
-            request for gateway in self.gateways.members
-            for path, request in gateway.asked if path == KV + 'Compact']
-        self.assertEqual(compacted.revision, self.store.revision)
-
-        def instead(call):
-            if call.path == KV + 'Compact':
-                call.fail(7, 'etcdserver: permission denied')
-
-        self.all_send(instead)
-        with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
-            self.log.trim(3)
-            self.log.trim(3)
-        self.assertEqual(len(said.output), 1)
-        self.assertEqual(self.log.ends().first, 3)
-
-
 class Staged(EtcdCase):
 
     def test_what_is_put_again_takes_no_room(self):
@@ -306,17 +247,29 @@ class Certificates(EtcdCase):
         self.assertFalse(looks.acquire(blocking=False))
 
 
-class Users(GatewaysCase):
+class NoLogAnyMore(EtcdCase):
+    """It is lost, and etcd was made anew, while nodes run: they write nothing
+    into it, so that another log can begin there; and they say what happened.
+    """
 
-    def setUp(self):
-        super().setUp()
-        self.store.users['node'] = 'secret'
-        self.log = self.another(user='node', password='secret')
+    def test_nothing_is_put_where_no_log_is(self):
+        self.log.hold(A, 10.0)
+        self.store.values.clear()
+        self.assertEqual(self.log.hold(A, 10.0), 0)
+        self.log.note(A, b'a note')
+        self.log.stage(B, 0, b'a chunk')
+        self.assertEqual(self.store.values, {})
         self.log.create(LOG)
+        self.assertTrue(self.log.hold(A, 10.0))
 
-    def test_a_token_that_is_over(self):
-        self.store.tokens.clear()
-        self.assertEqual(self.log.ends().head, START)
+    def test_who_writes_is_told(self):
+        """And does not wait for a log that will not come back."""
+        writer = led(self.log, beginning(LOG, 0, 4), 'a')
+        self.store.values.clear()
+        writer.lead(A)
+        with self.assertRaisesRegex(Fenced, 'there is no log'):
+            writer.advance()
+        self.assertEqual(self.store.values, {})
 
 
 class Bounds(EtcdCase):
@@ -331,9 +284,10 @@ class Bounds(EtcdCase):
 
 
 class AnyAnswer(EtcdCase):
-    """Those calls that take an answer apart, each in another way."""
 
+    level = 2
     patience = 1.5
+    #: Those that take an answer apart, each in another way.
     CALLS = (
         ('ends',), ('ends', 1), ('read', 1),
         ('append', place(1), place(2), b'2'), ('hold', A, 60), ('notes',),
@@ -347,16 +301,11 @@ class AnyAnswer(EtcdCase):
         self.all_send(lambda call: None)
         self.assertEqual(self.log.read(1), [b'1'])
 
-
-class Answers(AnyAnswer):
-
-    level = 2
-
     def test_what_is_no_answer_of_etcd(self):
         """Nothing but Unanswered comes of it, or what a member may say."""
-        for answer in ANSWERS:
-            with self.subTest(answer[:30]):
-                self.all_send(lambda call: [answer])
+        for answers in ANSWERS:
+            with self.subTest([each[:30] for each in answers]):
+                self.all_send(lambda call: answers)
                 for name, *args in self.CALLS:
                     try:
                         getattr(self.log, name)(*args)
@@ -364,19 +313,10 @@ class Answers(AnyAnswer):
                         pass
                 self.is_well()
 
-    def test_another_number_of_answers(self):
-        self.all_send(lambda call: [])
-        for call in self.CALLS:
-            self.unanswered(*call)
-        self.is_well()
-
     def test_one_that_is_too_long(self):
         self.all_send(lambda call: [bytes(LONGEST + 1)])
         self.assertIn('larger than max', self.unanswered('ends'))
         self.is_well()
-
-
-class InTime(AnyAnswer):
 
     def test_silence(self):
         def instead(call):

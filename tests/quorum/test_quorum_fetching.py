@@ -3,14 +3,10 @@ counts (I11); and none that the log does not name.  Goes with
 `quorum/following/fetching.py`.
 """
 
-import contextlib
 import os
-import random
-import shutil
 import time
 from unittest import mock
 
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
@@ -28,7 +24,6 @@ from . import blobnodes
 from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
 from .fakelog import MEMBERS
-from .logged import NODE
 from .nodes import state_behind
 from .samples import LOG
 from .samples import data
@@ -156,7 +151,7 @@ class Misled(BlobNodeTest):
         while follower.log.read(state.place.sequence + 1) != [raw]:
             follower.log.turn()
         self.commit_blobs(storage, {1: b'right'})
-        standby = Standby(follower, NODE, 1 << 30)
+        standby = Standby(follower, 1 << 30)
         self.addCleanup(standby.close)
         standby.start()
         until(lambda: standby.state == state_behind(self.engine), 'it follows')
@@ -286,38 +281,3 @@ class Packs(BlobNodeTest):
         self.assertEqual(len(self.contents('a')), 2)
         self.lead()
         self.assertEqual(self.contents('a'), [b'new'])
-
-    def test_random_histories(self):
-        """The directories are equal when the log is at its end; what a pack
-        leaves out is removed, or kept beside the others."""
-        for seed in range(4):
-            choice, serials, commits = random.Random(seed), {}, 0
-            keep_old = bool(seed % 2)
-            self.begin_pair(keep_old)
-            for step in range(40):
-                what, number = choice.random(), choice.randrange(1, 5)
-                if what < .5:
-                    commits += 1
-                    serials[number] = self.changed(
-                        number, b'%d' % step, serials.get(number, bytes(8)))
-                elif what < .65:
-                    with contextlib.suppress(FileStorageError):
-                        self.pack()  # else there was nothing to free
-                elif what < .85:
-                    self.apply(self.follower)
-                    if what < .75:
-                        self.follower.save()
-                else:
-                    self.follower.close()
-                    self.follower = self.begin_following()
-            self.apply(self.follower)
-            self.storage.close()
-            self.follower.close()
-            self.assertEqual(self.blob_files('b'), self.blob_files('a'))
-            self.assertLess(len(self.contents('b')), commits)
-            for node in 'a', 'b':
-                self.assertEqual(
-                    bool(found_blobs(self.blob_dir(node) + '.old')), keep_old)
-            for name in 'a', 'b':
-                shutil.rmtree(self.path(name))
-            self.engine.__init__(LOG)

@@ -13,7 +13,7 @@ from fsyncstorage.quorum.leading.replicator import Replicator
 
 from ..support import commit
 from ..support import oid
-from .fakelog import FakeLog
+from .logged import found_in
 from .nodes import Line
 from .nodes import NodeTest
 from .nodes import led
@@ -21,22 +21,12 @@ from .nodes import led
 
 class Opening(NodeTest):
 
-    def everything(self):
-        found = {}
-        for parent, _, names in os.walk(self.directory):
-            for name in names:
-                path = os.path.join(parent, name)
-                if not name.endswith('.lock'):
-                    with open(path, 'rb') as file:
-                        found[path] = file.read()
-        return found
-
     def test_another_policy(self):
         """It would append past the log."""
         storage = self.lead()
         commit(storage, {1: b'x'})
         storage.close()
-        before = self.everything()
+        before = found_in(os.path.dirname(self.path_of('a')))
         for policy in POLICIES:
             for create in False, True:
                 with self.subTest(policy, create=create):
@@ -44,7 +34,8 @@ class Opening(NodeTest):
                             FileStorageError, 'durability quorum only'):
                         FsyncStorage(self.path_of('a'), durability=policy,
                                      create=create)
-                    self.assertEqual(self.everything(), before)
+                    self.assertEqual(
+                        found_in(os.path.dirname(self.path_of('a'))), before)
         self.lead()  # no lock is left
 
     def test_by_another_name(self):
@@ -71,14 +62,14 @@ class Opening(NodeTest):
         other = self.path('other.fs')
         with contextlib.closing(FsyncStorage(other)) as longer:
             commit(longer, {1: b'x'})
-        line = Line(FakeLog(self.engine))
+        line = Line(self.engine)
         writer = led(line, self.state_of(path, line), 'writer')
         with open(other, 'rb') as source, open(path, 'wb') as target:
             target.write(source.read())
         with self.assertRaisesRegex(FileStorageError, 'the log has of it'):
             FsyncStorage(path, durability='quorum',
                          replica=Replicator(line, writer))
-        self.assertTrue(line.is_closed)
+        self.assertTrue(line.is_stopped)
 
     def state_of(self, path, log):
         with contextlib.closing(

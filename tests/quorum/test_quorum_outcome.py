@@ -8,7 +8,6 @@ from unittest import mock
 
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
-from ZODB.utils import z64
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.quorum.history.record import MOST
@@ -21,10 +20,7 @@ from fsyncstorage.server.server import Server
 from fsyncstorage.wire import frames
 from perf.ports import free_address
 
-from ..client.connected import begin
-from ..client.connected import store
 from ..client.test_client_outcome import InOneTrip
-from ..client.test_client_outcome import InTwoTrips
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
@@ -34,8 +30,12 @@ from .nodes import NodeTest
 from .nodes import state_behind
 
 
-class NodesTest(NodeTest):
-    """Nodes that start as real ones do, each with a server of its own."""
+class OfOneTrip(InOneTrip, NodeTest):
+    """At each moment of a commit.  Nodes start as real ones do, each with a
+    server of its own; each has followed from the beginning.
+    """
+
+    next = 'b'
 
     def setUp(self):
         super().setUp()
@@ -43,6 +43,11 @@ class NodesTest(NodeTest):
         self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.0)
         self.addresses = {name: free_address() for name in 'abc'}
         self.called = []
+        self.lead('a')
+        self.client = self.connect()
+        self.commit(7)
+        bootstrap(self.path_of('b'))
+        self.called.clear()
 
     def lead(self, node):
         """It follows to the end of the log, leads, and opens its port."""
@@ -110,24 +115,6 @@ class NodesTest(NodeTest):
 
         self.patch(OurSession, _finished=dies)
 
-
-class Moments:
-    """Each with another node, which has followed from the beginning."""
-
-    next = 'b'
-
-    def setUp(self):
-        super().setUp()
-        self.lead('a')
-        self.client = self.connect()
-        self.commit(7)
-        self.join_others()
-        self.called.clear()
-
-    def join_others(self):
-        begin = self.path_of('b')
-        bootstrap(begin)
-
     # What comes of it
 
     def ask_the_next(self, committing):
@@ -158,6 +145,23 @@ class Moments:
         self.assertEqual(self.storage.load(oid(8)), (b'x', tid))
 
     # The moments
+
+    def test_a_vote_that_meets_it_can_be_tried_again(self):
+        """Nothing was promised to anybody."""
+        self.dies_at_request(frames.Trip)
+        committing = Thread(self.commit_again)
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.lead(self.next)
+        tid = committing.result()
+        self.assertEqual(self.called, [tid])
+        self.assertEqual(
+            [record.tid for transaction in self.storage.iterator()
+             for record in transaction if record.oid == oid(1)], [tid])
+
+    def commit_again(self):
+        with self.assertRaises(TransientError):
+            self.commit()
+        return self.commit()  # it waits for the next node
 
     def test_a_part_of_it_is_in_the_log(self):
         """And is given up."""
@@ -195,97 +199,3 @@ class Moments:
         self.dies_at_answer()
         committing = self.commit_and_ask_one_that_dies()
         self.check_kept(committing)
-
-
-class OfOneTrip(InOneTrip, Moments, NodesTest):
-    pass
-
-
-class OfTwoTrips(InTwoTrips, Moments, NodesTest):
-
-    level = 2
-
-
-class SideBySide(InOneTrip, NodesTest):
-    """Threads of one client, while one primary after the other dies: what
-    fails is tried again."""
-
-    level = 2
-
-    def test_each_commit_is_there_once(self):
-        self.lead('a')
-        self.client = self.connect()
-        self.stop = threading.Event()
-        threads = [Thread(self.commit_some, 10 + each) for each in range(4)]
-        for node in 'bc':
-            self.let_them_commit()
-            self.kill_soon()
-            self.lead(node)
-        self.let_them_commit()
-        self.stop.set()
-        for number, thread in enumerate(threads, 10):
-            data = thread.result()
-            self.assertEqual(self.storage.load(oid(number))[0], data)
-
-    def let_them_commit(self):
-        before = len(self.called)
-        until(lambda: len(self.called) > before + 20, 'they commit')
-
-    def commit_some(self, number):
-        """A wrong answer, either way, would end in a conflict."""
-        serial, committed = z64, None
-        while committed is None or not self.stop.is_set():
-            data = b'%d' % len(self.called)
-            with contextlib.suppress(ClientDisconnected):
-                serial = self.commit(number, data, serial=serial)
-                committed = data
-        return committed
-
-
-class ChangeOfLeader:
-
-    def setUp(self):
-        super().setUp()
-        bootstrap(self.path_of('b'))
-        self.lead('a')
-        self.client = self.connect()
-
-    def commit_again(self):
-        with self.assertRaises(TransientError):
-            self.commit()
-        return self.commit()  # it waits for the next node
-
-    def test_a_vote_that_meets_it_can_be_tried_again(self):
-        """Nothing was promised to anybody."""
-        self.dies_at_request(self.request)
-        committing = Thread(self.commit_again)
-        until(lambda: not self.client.is_connected(), 'lost')
-        self.lead('b')
-        tid = committing.result()
-        self.assertEqual(self.called, [tid])
-        self.assertEqual(
-            [record.tid for transaction in self.storage.iterator()
-             for record in transaction], [tid])
-
-
-class InTwo(InTwoTrips):
-
-    def commit(self, number=1, data=b'x'):
-        transaction = begin(self.client)
-        try:
-            store(self.client, transaction, number, data)
-            self.client.tpc_vote(transaction)
-            return self.client.tpc_finish(transaction, self.called.append)
-        except ClientDisconnected:
-            self.client.tpc_abort(transaction)
-            raise
-
-
-class AtAVote(InTwo, ChangeOfLeader, NodesTest):
-
-    request = frames.Vote
-
-
-class AtATrip(InOneTrip, ChangeOfLeader, NodesTest):
-
-    request = frames.Trip

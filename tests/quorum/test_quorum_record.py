@@ -9,17 +9,14 @@ import unittest
 import zlib
 from unittest import mock
 
-from hypothesis import strategies
-
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.files.state import Becoming
 from fsyncstorage.quorum.files.state import Kept
 from fsyncstorage.quorum.files.state import Tie
 from fsyncstorage.quorum.history import record as records
-from fsyncstorage.quorum.history.batch import Batch
-from fsyncstorage.quorum.history.batch import chunks
 from fsyncstorage.quorum.history.fold import Pack
 from fsyncstorage.quorum.history.fold import State
+from fsyncstorage.quorum.history.record import FRONT
 from fsyncstorage.quorum.history.record import LIMIT
 from fsyncstorage.quorum.history.record import Blob
 from fsyncstorage.quorum.history.record import Damaged
@@ -35,145 +32,85 @@ from fsyncstorage.quorum.history.record import Unknown
 from fsyncstorage.quorum.history.record import pack
 from fsyncstorage.quorum.history.record import parse
 
-from ..generated import given
-from ..generated import settings
 from ..support import TestCase
-from .samples import BEGIN
-from .samples import BLOBS
-from .samples import END
-from .samples import EPOCH
-from .samples import KIND
 from .samples import SELF
-from .samples import SEQUENCE
-from .samples import VERSION
-from .samples import changed
-from .samples import with_sum
 
-NUMBERS = strategies.integers(0, records.LIMIT - 1)
-IDENTITIES = strategies.binary(min_size=16, max_size=16)
-OIDS = strategies.binary(min_size=8, max_size=8)
-CHECKSUMS = strategies.binary(min_size=32, max_size=32)
-SOME_BLOBS = strategies.builds(
-    Blob, IDENTITIES, OIDS, OIDS, NUMBERS, CHECKSUMS)
 BLOB = Blob(b's' * 16, b'o' * 8, b't' * 8, 5, b'c' * 32)
-
-
-@strategies.composite
-def chunk(draw):
-    begin = draw(strategies.integers(0, 1 << 60))
-    data = draw(strategies.binary(min_size=1, max_size=40))
-    before, behind = draw(strategies.tuples(
-        strategies.integers(0, 99), strategies.integers(0, 99)))
-    blobs = tuple(draw(strategies.lists(SOME_BLOBS, max_size=3)))
-    if blobs and draw(strategies.booleans()):
-        before, data, behind = 0, b'', behind + 1
-    return begin + before, Data(
-        begin, begin + before + len(data) + behind, blobs, data)
-
-
-PLACED = strategies.one_of(chunk(), strategies.tuples(
-    NUMBERS, strategies.one_of(
-        strategies.builds(Epoch, IDENTITIES),
-        strategies.builds(
-            PackBegin, OIDS, strategies.booleans(),
-            strategies.binary(min_size=1, max_size=64)),
-        strategies.builds(PackSwap, IDENTITIES, NUMBERS, CHECKSUMS),
-        strategies.builds(PackEnd, IDENTITIES),
-        strategies.builds(Trim, NUMBERS))))
-
-
-@strategies.composite
-def some_record(draw):
-    position, body = draw(PLACED)
-    return Record(
-        draw(IDENTITIES), draw(NUMBERS.filter(bool)), draw(IDENTITIES),
-        draw(NUMBERS.filter(bool)), draw(IDENTITIES), draw(IDENTITIES),
-        draw(NUMBERS), position, body)
-
-
-STATES = strategies.builds(
-    State, IDENTITIES, strategies.builds(Place, NUMBERS, IDENTITIES), NUMBERS,
-    IDENTITIES, NUMBERS, NUMBERS, strategies.none(),
-    strategies.one_of(strategies.none(), strategies.builds(
-        Pack, IDENTITIES, NUMBERS, OIDS, strategies.booleans(),
-        strategies.binary(min_size=1, max_size=64))))
-KEPT = strategies.builds(
-    Kept, STATES, strategies.builds(Tie, OIDS, IDENTITIES), IDENTITIES,
-    strategies.one_of(strategies.none(), strategies.builds(
-        Becoming, NUMBERS, strategies.binary(min_size=32, max_size=32))))
-
-FIRST = State(b'l' * 16, Place(7, b'k' * 16), 2, b'w' * 16, 1, 104)
-PACK = Pack(b'p' * 16, 90, b'the time', True, b'1')
-BECOMING = Becoming(80, b'c' * 32)
-TIE = Tie(b't' * 8, b'd' * 16)
-KEPT_SAMPLE = Kept(
-    dataclasses.replace(FIRST, pack=PACK), TIE, SELF, BECOMING)
-
-#: How it is parsed, its bytes, and what it is.
-PACKED = strategies.one_of(
-    some_record().map(lambda made: (parse, pack(made), made)),
-    KEPT.map(lambda made: (states.parse, states.pack(made), made)))
-
 SAMPLE = Record(
     b'l' * 16, 7, b'p' * 16, 2, b'w' * 16, b'b' * 16, 1, 104, Data(
         100, 110, (BLOB,), b'bytes'))
-# Where the fields of its blob are.
-OF_BLOB = BLOBS + 4
-SIZE_OF_BLOB = OF_BLOB + 32
+#: One of each kind.
+RECORDS = [dataclasses.replace(SAMPLE, body=body) for body in (
+    SAMPLE.body, Data(104, 110, (BLOB, BLOB), b''), Data(104, 106, (), b'xy'),
+    Epoch(b'n' * 16), PackBegin(b'the time', True, b'version'),
+    PackSwap(b'p' * 16, 80, b'c' * 32), PackEnd(b'p' * 16), Trim(5))]
+
+FIRST = State(b'l' * 16, Place(7, b'k' * 16), 2, b'w' * 16, 1, 104)
+PACK = Pack(b'p' * 16, 90, b'the time', True, b'1')
+KEPT = Kept(dataclasses.replace(FIRST, pack=PACK), Tie(b't' * 8, b'd' * 16),
+            SELF, Becoming(80, b'c' * 32))
+
+#: How it is parsed, its bytes, and what it is.
+PACKED = [
+    *((parse, pack(each), each) for each in RECORDS),
+    *((states.parse, states.pack(each), each) for each in (
+        KEPT, KEPT._replace(state=FIRST), KEPT._replace(becoming=None)))]
+
+# Where a field is in the bytes of a record, in those of its Data, and of the
+# first blob.
+VERSION, KIND, SEQUENCE, EPOCH = 8, 9, 26, 50
+BEGIN, END, BLOBS = (FRONT + offset for offset in (0, 8, 16))
+SIZE_OF_BLOB = BLOBS + 4 + 32
+
+
+def with_sum(raw):
+    """The same bytes, with a length and a CRC that are right."""
+    front, rest = raw[:FRONT - 8], raw[FRONT:]
+    front += struct.pack('>I', len(rest))
+    return front + struct.pack('>I', zlib.crc32(front + rest)) + rest
 
 
 def with_field(offset, shape, value):
-    return changed(pack(SAMPLE), offset, shape, value)
+    """A record with another value in one of its fields."""
+    raw = bytearray(pack(SAMPLE))
+    struct.pack_into(shape, raw, offset, value)
+    return with_sum(bytes(raw))
 
 
 class Bytes(unittest.TestCase):
 
-    level = 2
+    def test_what_is_packed_is_parsed(self):
+        for parse, raw, made in PACKED:
+            self.assertEqual(parse(raw), made)
 
-    @given(PACKED)
-    @settings(max_examples=100)
-    def test_what_is_packed_is_parsed(self, packed):
-        parse, raw, made = packed
-        self.assertEqual(parse(raw), made)
+    def test_a_changed_bit_is_damage(self):
+        for parse, raw, _ in PACKED:
+            for bit in range(8 * len(raw)):
+                wrong = bytearray(raw)
+                wrong[bit // 8] ^= 1 << bit % 8
+                with self.assertRaises(Damaged):
+                    parse(bytes(wrong))
 
-    @given(PACKED, strategies.data())
-    @settings(max_examples=100)
-    def test_a_changed_bit_is_damage(self, packed, data):
-        parse, raw, _ = packed
-        raw = bytearray(raw)
-        bit = data.draw(strategies.integers(0, len(raw) * 8 - 1))
-        raw[bit // 8] ^= 1 << bit % 8
-        with self.assertRaises(Damaged):
-            parse(bytes(raw))
+    def test_a_part_and_more_than_all_are_damage(self):
+        for parse, raw, _ in PACKED:
+            for each in raw + b'\0', *(
+                    raw[:cut] for cut in range(len(raw))):
+                with self.assertRaises(Damaged):
+                    parse(each)
 
-    @given(PACKED, strategies.data())
-    def test_a_part_and_more_than_all_are_damage(self, packed, data):
-        parse, raw, _ = packed
-        cut = data.draw(strategies.integers(0, len(raw) - 1))
-        for each in raw[:cut], raw + b'\0':
-            with self.assertRaises(Damaged):
-                parse(each)
-
-    @given(strategies.binary(max_size=300))
-    def test_any_bytes_are_damage(self, raw):
-        for each in raw, records.MAGIC + raw:
-            with self.assertRaises(Damaged):
-                parse(each)
-
-    @given(some_record(), strategies.data())
-    @settings(max_examples=100)
-    def test_any_bytes_with_a_right_sum(self, record, data):
-        """They are damage, or a record that has these bytes."""
-        raw = bytearray(pack(record))
-        for _ in range(data.draw(strategies.integers(1, 3))):
-            at = data.draw(strategies.integers(8, len(raw) - 1))
-            raw[at] = data.draw(strategies.integers(0, 255))
-        raw = with_sum(bytes(raw))
-        try:
-            found = parse(raw)
-        except (Damaged, Unknown):
-            return
-        self.assertEqual(pack(found), raw)
+    def test_any_byte_with_a_right_sum(self):
+        """It is damage, or a record that has these bytes."""
+        for raw in map(pack, RECORDS):
+            for at in range(8, len(raw)):
+                for value in 0, 1, 2, 127, 128, 255:
+                    wrong = bytearray(raw)
+                    wrong[at] = value
+                    wrong = with_sum(bytes(wrong))
+                    try:
+                        found = parse(wrong)
+                    except (Damaged, Unknown):
+                        continue
+                    self.assertEqual(pack(found), wrong)
 
     def test_a_link_stands_for_all_of_it(self):
         """And for all before it, by the link of the record before."""
@@ -195,15 +132,15 @@ class Bytes(unittest.TestCase):
 
     def test_what_is_kept_and_not_known_is_damage(self):
         """Also where the CRC is right."""
-        large = dataclasses.replace(KEPT_SAMPLE.state, end=LIMIT)
+        large = dataclasses.replace(KEPT.state, end=LIMIT)
         with self.assertRaisesRegex(Damaged, 'a number'):
-            states.parse(states.pack(KEPT_SAMPLE._replace(state=large)))
-        raw = bytearray(states.pack(KEPT_SAMPLE)[:-4])
+            states.parse(states.pack(KEPT._replace(state=large)))
+        raw = bytearray(states.pack(KEPT)[:-4])
         raw[9] |= 4  # there is something that this release does not know
         with self.assertRaisesRegex(Damaged, 'a number'):
             states.parse(raw + struct.pack('>I', zlib.crc32(raw)))
         with mock.patch.object(states, 'VERSION', 99):
-            later = states.pack(KEPT_SAMPLE)
+            later = states.pack(KEPT)
         with self.assertRaisesRegex(Damaged, 'version 99'):
             states.parse(later)
 
@@ -239,80 +176,11 @@ class Bounds(unittest.TestCase):
             parse(raw)
 
 
-class Chunks(unittest.TestCase):
-
-    CONTENT = bytes(range(256))
-
-    def read(self, position, length):
-        return self.CONTENT[position:position + length]
-
-    @given(strategies.integers(1, 256),
-           strategies.lists(SOME_BLOBS, max_size=5),
-           strategies.integers(records.BLOB, 200))
-    def test_all_of_a_batch_is_in_its_chunks(self, end, blobs, room):
-        batch = Batch(0, end, self.read, blobs)
-        made = chunks(batch, room)
-        bodies = [each.body() for each in made]
-        for each, body in zip(made, bodies):
-            body.check(each.position)
-            self.assertLessEqual(
-                len(body.packed()), room + records.MOST - records.ROOM)
-        self.assertEqual(
-            b''.join(each.data for each in bodies), self.CONTENT[:end])
-        self.assertEqual(
-            [blob for each in bodies for blob in each.blobs], blobs)
-        self.assertTrue(bodies[-1].data)
-
-
-def transaction(tid, data):
-    """As far as a tie looks at it."""
-    length = len(tid) + 8 + len(data)
-    return b''.join((
-        tid, length.to_bytes(8, 'big'), data, length.to_bytes(8, 'big')))
-
-
-def reader(content):
-    return lambda position, length: content[position:position + length]
-
-
-class TheFile(unittest.TestCase):
-    """What is kept is about one file, and no other one of the same length."""
-
-    LONG = b'FS30' + b''.join(
-        transaction(b'tid %4d' % number, b'x' * number)
-        for number in range(500))
-
-    def misfit(self, content, kept_of=LONG, end=None):
-        end = len(kept_of) if end is None else end
-        state = dataclasses.replace(FIRST, end=end)
-        kept = Kept(state, states.tie_of(reader(kept_of), end), SELF)
-        return states.misfit(kept, reader(content), len(content))
-
-    def test_one_whose_last_length_is_any(self):
-        """It is another file; nothing before its begin is read."""
-        for length in 0, 1, len(self.LONG), (1 << 64) - 1:
-            self.assertIsNotNone(self.misfit(
-                self.LONG[:-8] + length.to_bytes(8, 'big')))
-
-    def test_what_changes_within_the_last_bytes(self):
-        for back in 1, 100, states.TIED:
-            at = len(self.LONG) - back
-            self.assertIsNotNone(self.misfit(
-                self.LONG[:at] + b'?' + self.LONG[at + 1:]))
-
-
 class Files(TestCase):
-
-    def test_what_is_saved_is_loaded(self):
-        self.assertIsNone(states.load(self.path()))
-        read = reader(TheFile.LONG)
-        states.save(self.path(), FIRST, read, SELF, BECOMING)
-        self.assertEqual(states.load(self.path()), Kept(
-            FIRST, states.tie_of(read, FIRST.end), SELF, BECOMING))
 
     def test_damage_is_not_taken_for_nothing(self):
         path = self.path() + states.SUFFIX
-        for content in b'', b'other', states.pack(KEPT_SAMPLE)[:-1]:
+        for content in b'', b'other', states.pack(KEPT)[:-1]:
             with open(path, 'wb') as file:
                 file.write(content)
             with self.assertRaisesRegex(Damaged, 'Data.fs.quorum'):

@@ -173,6 +173,9 @@ class Silence(RolesTest):
             self.a.is_away = False
             until(storage.replica.may_answer, 'it answers')
             until(lambda: 'answered again' in logged.output[-1], 'said')
+        self.assertEqual([
+            'no client is answered until' in each for each in logged.output
+            ].count(True), 1)
         self.assertIsNone(storage.replica.trouble)
         commit(storage, {1: b'x'})
         until(lambda: self.a.host.done == ['hang up', 'go on'], 'goes on')
@@ -291,7 +294,7 @@ class Retreat(RolesTest):
             self.a.open()
             with self.assertRaisesRegex(DiskError, 'a sync failed'):
                 self.a.leads()
-        self.assertTrue(all(log._stopped for log in self.a.logs))
+        self.assertTrue(all(log.is_stopped for log in self.a.logs))
         self.a.open()
         commit(self.a.leads(), {1: b'x'})
 

@@ -3,6 +3,7 @@ the spool of the node, which notes that, and is applied from there; also by a
 start, and if the log does not have it any more.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -28,7 +29,6 @@ from ..support import Thread
 from ..support import until
 from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
-from .logged import IN_PROCESS
 from .logged import NODE
 from .logged import FollowTest
 from .samples import LOG
@@ -43,18 +43,32 @@ class SpoolTest(FollowTest):
         self.logged.write(*range(10, 60))
         self.begin()
 
-    def standby(self):
-        standby = Standby(
-            self.rejoin_by(FakeLog(self.engine), IN_PROCESS), 1 << 30)
+    def standby(self, log=None):
+        standby = Standby(self.rejoin_by(log or FakeLog(self.engine)), 1 << 30)
         self.addCleanup(standby.close)
         standby.start()
         return standby
 
+    @contextlib.contextmanager
+    def packing(self, log=None):
+        """A standby, whose pack is held up."""
+        with held_up(progress.COPY) as is_held_up:
+            standby = self.standby(log)
+            self.logged.begin_pack()
+            self.assertTrue(is_held_up.wait(PATIENCE))
+            yield standby
+
+    @contextlib.contextmanager
     def late(self):
-        """A context: its pack is late for the swap; yield a standby that has
-        noted what is behind that, and a log that does not have it any more.
-        """
-        return Late(self)
+        """Its pack is late for the swap; it has noted what is behind that, and
+        the log does not have it any more."""
+        with self.packing() as standby:
+            self.logged.write(30).swap().write(40, 50).lead().write(60)
+            until(lambda: standby.follower.noted == self.engine.head, 'noted')
+            self.assertLess(self.kept().state.place.sequence,
+                            self.engine.head.sequence - 3)
+            self.trim()
+            yield standby
 
     def has_come_to_the_end(self, standby):
         until(lambda: standby.state == self.here().state, 'the end')
@@ -69,29 +83,6 @@ class SpoolTest(FollowTest):
     def trim(self):
         """As far as it has noted.  (The whole log is in `records`.)"""
         self.engine.trim(self.engine.head.sequence)
-
-
-class Late:
-
-    def __init__(self, test):
-        self._test = test
-        self._held = held_up(progress.COPY)
-
-    def __enter__(self):
-        test, logged = self._test, self._test.logged
-        is_held_up = self._held.__enter__()
-        standby = test.standby()
-        logged.begin_pack()
-        test.assertTrue(is_held_up.wait(PATIENCE))
-        logged.write(30).swap().write(40, 50).lead().write(60)
-        until(lambda: standby.follower.noted == test.engine.head, 'noted')
-        test.assertLess(test.kept().state.place.sequence,
-                        test.engine.head.sequence - 3)
-        test.trim()
-        return standby
-
-    def __exit__(self, *args):
-        self._held.__exit__(*args)
 
 
 class Goes(SpoolTest):
@@ -116,7 +107,7 @@ class Goes(SpoolTest):
                 with open(self.spool, 'ab') as file:
                     file.write(tail)
                 self.logged.write(70)
-                again = self.rejoin_by(FakeLog(self.engine), IN_PROCESS)
+                again = self.rejoin()
                 self.assertGreater(again.noted, noted)
                 self.assertEqual(again.state, self.here().state)
                 self.assertEqual(self.content(), self.logged.content)
@@ -135,7 +126,6 @@ class Goes(SpoolTest):
                       'it notes more')
                 self.assertFalse(again.has_caught_up)
         self.has_come_to_the_end(again)
-
 
     def test_on_when_its_pack_had_no_room(self):
         """It waits for its retry, and says once that it packs again."""
@@ -250,10 +240,7 @@ class ADiskThatFails(SpoolTest):
                 raise OSError(5, 'Input/output error')
             return done(*args)
 
-        with held_up(progress.COPY) as is_held_up:
-            standby = self.standby()
-            self.logged.begin_pack()
-            self.assertTrue(is_held_up.wait(PATIENCE))
+        with self.packing() as standby:
             with mock.patch.object(where, name, failing):
                 self.logged.swap()
                 self.assertTrue(failed.wait(PATIENCE))
@@ -273,12 +260,7 @@ class AMemberThatShowsNothing(SpoolTest):
     def test_it_reads_on_from_the_next_one(self):
         self.patch(reading, LOOKED_EVERY=0.1)
         log = Stale(self.engine)
-        with held_up(progress.COPY) as is_held_up:
-            standby = Standby(self.rejoin_by(log, IN_PROCESS), 1 << 30)
-            self.addCleanup(standby.close)
-            standby.start()
-            self.logged.begin_pack()
-            self.assertTrue(is_held_up.wait(PATIENCE))
+        with self.packing(log) as standby:
             self.logged.swap()
             until(lambda: standby.follower.noted == self.engine.head, 'swap')
             log.stale = log._first
@@ -292,13 +274,7 @@ class Takeover(SpoolTest):
     def test_it_does_not_wait_for_a_pack(self):
         """Another node may have its file.  So this one follows again."""
         self.patch(takeover, LONGEST_WAIT=0.01)
-        standby = Standby(
-            self.rejoin_by(FakeLog(self.engine), IN_PROCESS), 1 << 30)
-        self.addCleanup(standby.stop)
-        with held_up(progress.COPY) as is_held_up:
-            standby.start()
-            self.logged.begin_pack()
-            self.assertTrue(is_held_up.wait(PATIENCE))
+        with self.packing() as standby:
             standby.stop()
             self.logged.swap()
             self.assertIsNone(Thread(
@@ -318,10 +294,7 @@ class OnlyWhatAMajorityHas(SpoolTest):
     def test_it_is_not_noted_before(self):
         confirmed = spool.confirmed
         self.patch(spool, confirmed=lambda log, state: False)
-        with held_up(progress.COPY) as is_held_up:
-            standby = self.standby()
-            self.logged.begin_pack()
-            self.assertTrue(is_held_up.wait(PATIENCE))
+        with self.packing() as standby:
             self.logged.swap().write(40)
             until(lambda: os.path.exists(self.spool), 'it has begun')
             swap, = [number for number, raw in enumerate(

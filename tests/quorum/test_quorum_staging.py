@@ -5,7 +5,6 @@ waits for that, and nobody else does.  Goes with
 
 import os
 import threading
-from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
@@ -75,21 +74,6 @@ class InTheLog(StagingTest):
         with open(storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), content)
         self.has_what_the_log_has()
-
-    def test_whatever_becomes_of_answers(self):
-        storage = self.lead()
-        for number, fault in enumerate(
-                (Fault.BEFORE, Fault.AFTER, Fault.DELAYED), 1):
-            with self.subTest(fault):
-                content = os.urandom(2 * MOST)
-                transaction = self.begin_blobs(storage, {number: content})
-                storage.line._log.faults.extend([fault, Fault.NONE, fault])
-                storage.tpc_vote(transaction)
-                storage.tpc_finish(transaction)
-                while self.engine.delayed:
-                    self.engine.deliver()
-                blob = self.blobs_in_the_log()[-1]
-                self.assertEqual(b''.join(self.chunks(blob.staged)), content)
 
 
 class NobodyWaits(StagingTest):
@@ -213,6 +197,7 @@ class NoRoomInTheLog(RoomTest):
                           self.storage.replica.trouble)
             self.assertIn('600 of blobs', self.storage.replica.trouble)
             self.assertEqual(len(self.engine.all_staged()), 1)
+            self.assertEqual(owners(self.storage._turns), 1)
             self.storage.tpc_abort(first)
             voting.result()
             self.assertEqual(self.staged, 600)
@@ -235,14 +220,6 @@ class NoRoomInTheLog(RoomTest):
             self.storage.tpc_abort(each)
         until(lambda: self.staged == 0, 'all is given back')
 
-    def test_it_holds_nothing_while_it_waits(self):
-        first = self.vote_blobs(self.storage, {1: bytes(600)})
-        second, voting = self.waiting({2: bytes(600)})
-        self.assertEqual(owners(self.storage._turns), 1)
-        self.storage.tpc_abort(first)
-        voting.result()
-        self.storage.tpc_abort(second)
-
     def test_an_abort_by_another_thread(self):
         """Its vote ends when it is decided about the room, and keeps nothing.
         """
@@ -254,21 +231,6 @@ class NoRoomInTheLog(RoomTest):
             voting.result()
         self.assertEqual(len(self.limit._line), 0)
         until(lambda: self.staged == 0, 'all is given back')
-        self.nothing_is_left()
-
-    def test_what_failed_counts_until_it_is_removed(self):
-        self.storage.line.before_stage = lambda: self.engine.blobs and 1 / 0
-        transaction = self.begin_blobs(
-            self.storage, {1: bytes(300), 2: bytes(300), 3: bytes(300)})
-        staged = self.storage.replica._staging
-        with mock.patch.object(staged, 'drop') as drop:
-            with self.assertRaises(ZeroDivisionError):
-                self.storage.tpc_vote(transaction)
-            self.storage.tpc_abort(transaction)
-        self.assertEqual(self.staged, 600)
-        for call in drop.call_args_list:
-            staged.drop(call.args[0])
-        until(lambda: self.staged == 0, 'given back')
         self.nothing_is_left()
 
 
@@ -328,7 +290,7 @@ class Failing(StagingTest):
                     storage, {1: b'x', 2: bytes(MOST + 1)})
                 self.assertEqual(len(self.engine.blobs), 3)
                 if way != 'voted':
-                    storage.line._log.faults.extend([Fault.BEFORE] * 3)
+                    storage.line.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
 
@@ -410,18 +372,3 @@ class WaitingInAServer(RoomTest, Served):
         self.patch(ballot, SMALL=0)  # a thread votes the next one
         self.connect(server).commit({50: record()})
         self.storage.tpc_abort(first)
-
-
-class BehindAServer(BlobNodeTest, Served):
-
-    def test_its_end_while_no_majority_answers(self):
-        """Of a vote that waits in its thread."""
-        self.storage = self.lead()
-        server = self.serve(self.storage)
-        self.storage.line.is_away = True
-        peer = self.connect(server)
-        peer.begin()
-        peer.send_blob(1, bytes(600))
-        peer.ask('vote', peer.id)
-        until(lambda: self.storage.replica._staging._votes, 'it waits')
-        Thread(server.close).result()

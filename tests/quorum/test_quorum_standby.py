@@ -90,6 +90,21 @@ class Follows(StandbyTest):
                 self.has_come_to_the_end(standby)
             turn.assert_not_called()
 
+    def test_what_it_has_is_kept_though_more_comes(self):
+        """When the first of it has come long ago."""
+        self.now = 1000.0
+        self.patch(module, time=self)
+        standby = self.started()
+        for _ in range(2):
+            self.logged.write(10)
+            self.has_come_to_the_end(standby)
+            until(lambda: standby._save_due, 'it is to be kept')
+            self.now += 0.6 * module.SAVED_AFTER
+        until(lambda: self.kept().state == self.here().state, 'it is kept')
+
+    def monotonic(self):
+        return self.now
+
 
 class Trouble(StandbyTest):
 

@@ -1,10 +1,8 @@
 """The pack of a node that follows: its file becomes what the log says, byte
 for byte, or it says why not; and what ends it leaves nothing.  A start that
-finds two files: each row of what the log and the directory say; and a crash at
-each step of a swap.
+finds two files: each row of what the log and the directory say.
 """
 
-import contextlib
 import os
 from unittest import mock
 
@@ -18,7 +16,6 @@ from fsyncstorage.quorum.following import follower as module
 from fsyncstorage.quorum.following import rejoin as starts
 from fsyncstorage.quorum.following.repacking import Late
 from fsyncstorage.quorum.following.repacking import Options
-from fsyncstorage.quorum.following.repacking import Repacking
 from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import place_of
@@ -26,8 +23,6 @@ from fsyncstorage.quorum.log.reading import WHAT_TO_DO
 from fsyncstorage.quorum.log.reading import Reader
 from fsyncstorage.quorum.log.reading import Refused
 
-from ..pack.nodes import Cut
-from ..pack.nodes import DiskThatEnds
 from ..pack.phases import held_up
 from ..support import PATIENCE
 from ..support import oid
@@ -243,21 +238,18 @@ class Ends(RepackingCase):
         self.is_over(pack)
 
 
-class SwapCase(FollowTest):
+class Rows(RepackingCase):
 
     def setUp(self):
         super().setUp()
-        self.logged.objects = 5
-        self.logged.write(*SIZES).begin_pack().write(30, 40)
+        self.logged.begin_pack().write(30, 40)
         self.begin()
         #: The old file, the new one, and the log before the swap.
         self.old, self.state = self.logged.content, self.kept().state
         self.before = restored(self.engine, len(self.engine.records))
         self.logged.swap()
         self.new = self.logged.content
-
-    def names(self):
-        return set(os.listdir(self.directory)) - {'Data.fs.lock'}
+        self.keeps(becoming(self.new))
 
     def keeps(self, becoming):
         """What will take the place of the old file."""
@@ -279,13 +271,6 @@ class SwapCase(FollowTest):
         self.assertEqual(self.kept().node, SELF)
         follower.close()
         self.assertFalse({'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
-
-
-class Rows(SwapCase):
-
-    def setUp(self):
-        super().setUp()
-        self.keeps(becoming(self.new))
 
     def refused(self, words, engine):
         with self.nothing_changes(), \
@@ -365,40 +350,3 @@ class Rows(SwapCase):
         # In the log the file gets longer than that; but it is another one.
         self.logged.write(3000)
         self.refused(f'the log ends at {len(self.old)} of', self.engine)
-
-
-class Cuts(SwapCase):
-    """What is done is durable at once; it ends anywhere."""
-
-    level = 2
-
-    def test_each_cut_of_a_swap(self):
-        for links in True, False:
-            for left in range(100):
-                with self.subTest(links=links, left=left):
-                    self.put(self.old)
-                    for name in self.names() - {'Data.fs', 'Data.fs.quorum'}:
-                        os.remove(self.path(name))
-                    self.keeps(None)
-                    if not self.is_cut(left, links):
-                        break
-                    self.comes_to(self.engine)
-            self.assertGreater(left, 8)
-
-    def is_cut(self, left, links):
-        with contextlib.ExitStack() as stack:
-            make = Repacking.made
-
-            def made(*args):
-                made = make(*args)
-                stack.callback(made.file.close)
-                stack.enter_context(mock.patch.object(
-                    datafile, 'disk', DiskThatEnds(left, links)))
-                return made
-
-            stack.enter_context(mock.patch.object(Repacking, 'made', made))
-            try:
-                self.rejoin().close()
-            except Cut:
-                return True
-        return False

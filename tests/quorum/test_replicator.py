@@ -5,12 +5,9 @@ I16, as far as one node is concerned, and I3, I4, I7, I9 and I10 under this
 policy.
 """
 
-import contextlib
 import errno
 import itertools
-import logging
 import pickle
-import random
 import threading
 
 from transaction.interfaces import TransientError
@@ -207,7 +204,7 @@ class TheFence(NodeTest):
         since, id = commit(storage, {1: b'first'}), b'i' * 16
         self.assertEqual(
             storage.outcome(id, since).word, outcome.NOT_COMMITTED)
-        storage.line._log.faults.extend([Fault.BEFORE])
+        storage.line.faults.extend([Fault.BEFORE])
         self.fence()
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
             found = storage.outcome(id, since)
@@ -382,62 +379,3 @@ class Interrupts(NodeTest):
                 break
         self.assertGreater(at, 100)
         self.assertGreater(went_on, 10)
-
-
-class Lives(NodeTest):
-    """Nodes that lead in turns, over a log that loses answers."""
-
-    lives = often(15, 1000, at_check=4)
-
-    def test_what_was_acknowledged_is_there(self):
-        for seed in range(self.lives):
-            with self.subTest(seed=seed):
-                self.engine = type(self.engine)(self.engine.log)
-                self.live(random.Random(seed), f'{seed}-')
-
-    def live(self, choices, front):
-        acknowledged, unknown, storages = {}, set(), {}
-        numbers = itertools.count(1)
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        for _ in range(choices.randrange(4, 10)):
-            node = front + choices.choice('abc')
-            if node in storages:
-                storages.pop(node).close()
-            storages[node] = self.lead(node)
-            for _ in range(choices.randrange(1, 6)):
-                self.commits(
-                    choices.choice([*storages.values()]), choices, numbers,
-                    acknowledged, unknown)
-        for storage in storages.values():
-            storage.close()
-        last = self.lead(front + 'last')
-        found = [each.tid for each in last.iterator()]
-        self.assertEqual(
-            [tid for tid in found if tid in acknowledged],
-            sorted(acknowledged))
-        self.assertLessEqual(
-            len(found), len(acknowledged) + len(unknown))
-        for tid, number in acknowledged.items():
-            self.assertEqual(last.load(oid(number)), (b'x' * number, tid))
-        last.close()
-        for node in {*storages, front + 'last'}:
-            self.lead(node).close()
-        self.has_what_the_log_has(node)
-        logging.disable(logging.NOTSET)
-
-    def commits(self, storage, choices, numbers, acknowledged, unknown):
-        storage.line._log.faults.extend(choices.choices(
-            [Fault.NONE, Fault.BEFORE, Fault.AFTER, Fault.DELAYED],
-            k=choices.randrange(4)))
-        number = next(numbers)
-        with contextlib.suppress(LeaderChanged):
-            try:
-                tid = commit(storage, {number: b'x' * number})
-            except OutcomeUnknown:
-                unknown.add(number)
-            else:
-                acknowledged[tid] = number
-        storage.line._log.faults.clear()
-        while self.engine.delayed and choices.random() < 0.5:
-            self.engine.deliver()

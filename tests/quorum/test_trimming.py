@@ -3,7 +3,6 @@ was there before this writer led is counted once, and believed only if it is
 linked; and what happens at the limit of the log (I16).
 """
 
-import random
 import threading
 from unittest import mock
 
@@ -220,31 +219,6 @@ class Rounds(RoundsCase):
             said.output[0], 'fsync-quorum forget.*bootstrap --from')
         self.assertEqual(self.engine.first, self.last)
 
-    def test_whatever_is_not_answered(self):
-        """What a node needs is there; and the next rounds come to the end."""
-        chance = random.Random(7)
-        for _ in range(60):
-            self.write(chance.randint(2, 5))
-            needed = chance.randint(self.engine.first, self.last)
-            self.note(B, needed)
-            self.log.faults.extend(
-                chance.choice([Fault.NONE, Fault.BEFORE, Fault.AFTER,
-                               Fault.DELAYED]) for _ in range(6))
-            for _ in range(8):
-                try:
-                    self.trimming.round()
-                except Unanswered:
-                    pass
-                self.assertLessEqual(self.engine.first, needed)
-                while self.engine.delayed and chance.random() < 0.5:
-                    self.engine.deliver()
-            self.log.faults.clear()
-            while self.engine.delayed:
-                self.engine.deliver()
-            self.keep()
-            self.trimming.round()
-            self.assertGreaterEqual(self.engine.first, needed - 1)
-
     def test_it_is_trimmed_as_far_as_it_is_known(self):
         """A round does not wait until all is counted; and nothing goes whose
         blobs are not known."""
@@ -323,25 +297,6 @@ class AtTheLimit(RoundsCase):
         super().setUp()
         self.patch(held, GRAIN=1)
         self.patch(trimming, STANDS_STILL=0.0)
-
-    def test_the_only_node_keeps_what_it_has_room_for(self):
-        """The log is the second copy."""
-        trim = self.of_a_node(limit=200_000)
-        self.write(9)
-        trim.round()
-        self.assertEqual(self.engine.first, 1)
-        self.note(B, 3)
-        trim.round()
-        self.assertEqual(self.engine.first, 3)
-        self.engine.forget(B)
-        self.write(20, size=5000)
-        self.assertTrue(self.limit.is_near)
-        with self.assertLogs(TRIMMING, 'WARNING') as said:
-            trim.round()
-            trim.round()
-        self.assertEqual(len(said.output), 1)
-        self.assertIn('on one disk only', said.output[0])
-        self.assertEqual(self.engine.first, self.last)
 
     def test_the_last_blob_goes_when_somebody_wants_its_room(self):
         """Though nothing has come behind the record that names it but a Trim;

@@ -3,12 +3,10 @@
 It may say any ends, and may have lost its last records.  Then what is appended
 has no effect there, as its head is another one; unless it is offered behind
 the record that is this member's last one: then it has no effect on all others.
-So it is with the lease: each member compares what it has itself.
 """
 
 import contextlib
 
-from fsyncstorage.quorum.etcd.lease import agreed
 from fsyncstorage.quorum.history.record import Ends
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.log.interface import Missing
@@ -30,10 +28,6 @@ class EngineWithWrong(Engine):
         self.lie = None
         #: The records that it has, and its head, if it has lost some.
         self.own = None
-        #: The lease that it has, if it has lost the last one.
-        self.own_lease = None
-        #: All that members had, in order.
-        self.leases = [self.lease]
         #: Called with each record that only this member takes.
         self.phantom = lambda raw: None
 
@@ -43,7 +37,7 @@ class EngineWithWrong(Engine):
 
     def replace(self):
         """A new member is in the place of the wrong one."""
-        self.lie = self.own = self.own_lease = None
+        self.lie = self.own = None
         self.damaged = {
             (member, sequence): raw
             for (member, sequence), raw in self.damaged.items()
@@ -103,42 +97,13 @@ class EngineWithWrong(Engine):
             raise answer
 
 
-    def hold_at(self, member, caller, holder, seconds):
-        """A swap on what this member shows, which each of them judges; and
-        then what most of them show."""
-        for _ in range(2):
-            seen = self._lease_of(member)
-            wanted = self.wanted(seen, caller, holder, seconds)
-            if wanted is None:
-                return 0
-            if self.own_lease == seen:
-                self.own_lease = wanted
-            if self.lease == seen:
-                self.lease = wanted
-                self.leases.append(wanted)
-            said, *others = (
-                self._lease_of(member + each) for each in range(MEMBERS))
-            if agreed(said, others, MEMBERS // 2 + 1) == wanted:
-                return wanted.term
-            member += 1
-        return 0
-
-    def _lease_of(self, member):
-        return self.lease if self.own_lease is None or (
-            not self._is_wrong(member)) else self.own_lease
-
-
 class LogThroughOne(FakeLog):
-    """It sends what it appends, and asks for the lease, to one member."""
+    """It sends what it appends to one member."""
 
     through = 0
 
     def append(self, before, place, raw):
         self._call('append_at', self.through, before, place, raw)
-
-    def hold(self, holder, seconds, may_take=lambda: True):
-        return self._call(
-            'hold_at', self.through, id(self), holder, seconds)
 
 
 def wrong_ends(ends):

@@ -13,7 +13,6 @@ from fsyncstorage.quorum.history import fold
 from fsyncstorage.storage import opening
 
 from ..quorum.fakelog import Engine
-from ..quorum.fakelog import FakeLog
 from ..quorum.logged import bootstrap
 from ..quorum.nodes import Line
 from ..quorum.nodes import started
@@ -53,7 +52,7 @@ def _log_of(path, create):
                 path, fold.beginning(LOG, 0, file.size()), _reading(file),
                 SELF)
         _engines[path] = Engine(LOG)
-    return Line(FakeLog(_engines[path]))
+    return Line(_engines[path])
 
 
 def _reading(file):

@@ -1,6 +1,6 @@
 """Faults at random, for as long as one likes: two nodes on real etcd.
 
-    python -m tests.quorum.hour SECONDS [--seed N] [--directory D]
+    python -m tests.quorum.hour SECONDS [--seed N]
 
 Three members, two nodes (fsync-runzeo) and clients, ours and stock ones, are
 processes in namespaces of the network, each with an address of its own: so
@@ -27,8 +27,8 @@ What is checked is in `checking`, and by the clients at each transaction that
 only reads.  A violation stops the run: its directory is kept, with what
 everybody has said, and the last events.
 
-It needs Linux, `ip` and `tc` (iproute2), `unshare`, `nsenter`, `mount`
-and `umount` (util-linux), and etcd.  It changes nothing outside of its
+It needs Linux, `ip` (iproute2), `unshare`, `nsenter`, `mount` and `umount`
+(util-linux), and etcd 3.6.  It changes nothing outside of its
 directory: all namespaces, mounts and processes end with it.  The choice of the
 faults depends on the seed alone; what comes of them depends on time.
 """

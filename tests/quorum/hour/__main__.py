@@ -1,4 +1,4 @@
-"""python -m tests.quorum.hour SECONDS [--seed N] [--directory D]"""
+"""python -m tests.quorum.hour SECONDS [--seed N]"""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from .. import etcdcluster
 
 #: All that this starts, mounts and connects is in namespaces of its own.
 UNSHARE = 'unshare --net --mount --pid --fork --kill-child --mount-proc'
-NEEDED = 'unshare', 'nsenter', 'ip', 'tc', 'mount', 'umount'
+NEEDED = 'unshare', 'nsenter', 'ip', 'mount', 'umount'
 
 
 def main():
@@ -28,11 +28,9 @@ def main():
             '--inside', *sys.argv[1:]])
     signal.signal(signal.SIGTERM, lambda *args: sys.exit(143))
     from .run import Run
-    directory = options.directory or tempfile.mkdtemp(prefix='hour-')
-    os.makedirs(directory, exist_ok=True)
-    if Run(os.path.abspath(directory), options.seed).run(options.seconds):
-        if options.directory is None:
-            shutil.rmtree(directory)
+    directory = tempfile.mkdtemp(prefix='hour-')
+    if Run(directory, options.seed).run(options.seconds):
+        shutil.rmtree(directory)
         return 0
     print(f'everything is kept in {directory}')
     return 1
@@ -45,8 +43,6 @@ def arguments():
     parser.add_argument('seconds', type=float, metavar='SECONDS')
     parser.add_argument('--seed', type=int,
                         default=random.randrange(1_000_000))
-    parser.add_argument('--directory', metavar='D',
-                        help='where everything is, and stays')
     parser.add_argument('--inside', action='store_true',
                         help=argparse.SUPPRESS)
     return parser

@@ -13,9 +13,8 @@ class Account:
     def __init__(self, directory):
         self._began = time.monotonic()
         self._file = open(os.path.join(directory, 'events.txt'), 'a')
-        self._kinds = collections.Counter()
-        self._failures = collections.Counter()
-        self._totals = collections.Counter()
+        self._faults = collections.Counter()
+        self._transactions = collections.Counter()
 
     def say(self, words):
         line = f'{time.monotonic() - self._began:7.1f}  {words}'
@@ -25,7 +24,7 @@ class Account:
 
     def begins(self, kind, words):
         self.say(f'{kind}: {words}')
-        self._kinds[kind] += 1
+        self._faults[kind] += 1
 
     def take(self, begin, found, kinds):
         """The notes of a time that began then; `kinds`: of each worker's
@@ -33,11 +32,9 @@ class Account:
         times = [begin]
         for note in found:
             kind = kinds[note.worker]
-            self._totals[kind, note.kind] += 1
+            self._transactions[kind, note.kind] += 1
             if note.kind == '+' and kind == 'ours':
                 times.append(note.time)
-            if note.kind in '-?':
-                self._failures[kind, note.kind, note.rest.split(' ')[0]] += 1
         times.sort()
         for before, after in zip(times, times[1:], strict=False):
             if after - before > LONG:
@@ -46,17 +43,14 @@ class Account:
 
     def table(self):
         rows = ['', 'what was done                        times']
-        for name, count in sorted(self._kinds.items()):
+        for name, count in sorted(self._faults.items()):
             rows.append(f'{name:37}{count:5}')
         rows += [
             '', 'transactions   acknowledged      read   refused   unknown']
         for kind in 'ours', 'stock':
             rows.append(f'{kind:15}' + ''.join(
-                f'{self._totals[kind, each]:{width}}' for each, width in
+                f'{self._transactions[kind, each]:{width}}' for each, width in
                 (('+', 12), ('=', 10), ('-', 10), ('?', 10))))
-        rows += ['', 'failures']
-        for (kind, sign, name), count in sorted(self._failures.items()):
-            rows.append(f'  {kind:6} {sign} {name:40}{count:7}')
         return '\n'.join(rows)
 
     def close(self):

@@ -17,6 +17,8 @@ import ZODB
 from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage import FileStorage
 
+from fsyncstorage.quorum.files import state as states
+
 from . import bank
 from . import notes
 from .world import Violation
@@ -75,7 +77,8 @@ class Checking:
         world.say(
             f'QUIET: all is well: {len(self._acknowledged)} commits'
             f' acknowledged, {len(self._refused)} transactions refused;'
-            f' {os.path.getsize(node.data)} bytes')
+            f' {os.path.getsize(node.data)} bytes, after'
+            f' {states.load(node.data).state.generation} packs')
 
     def _have_all(self):
         """And none of them packs."""

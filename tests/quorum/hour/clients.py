@@ -27,8 +27,6 @@ class Client(Program):
             'newest': os.path.join(directory, 'newest'),
             'blobs': os.path.join(directory, f'blobs-{host.name}')}
         self._runs = 0
-        #: It was started, and not killed.
-        self.is_to_run = False
         #: The last thing that it has said, and the end of its last pack.
         self.answer = self.packed = ''
         super().__init__(host, directory, [
@@ -43,7 +41,6 @@ class Client(Program):
 
     def start(self):
         self.answer = ''
-        self.is_to_run = True
         self._runs += 1
         super().start(
             json.dumps({**self._settings, 'from': self._runs * A_RUN,
@@ -72,7 +69,6 @@ class Client(Program):
             pass  # it has ended: whoever waits for its answer finds that
 
     def kill(self):
-        self.is_to_run = False
         super().kill()
         if self.process is not None:
             self.process.stdin.close()

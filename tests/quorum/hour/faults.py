@@ -1,165 +1,121 @@
 """What is done to whom.
 
-Each is a generator.  It draws what it does from `chosen`, claims what nothing
-else may touch meanwhile, says in words what it does, does it, and then yields
-the seconds until it goes on, and undoes it.  `Taken` says that it is not
-possible now.
+Each fault is a generator.  It draws what it does from `chosen`, claims what
+nothing else may touch meanwhile, says in words what it does, does it, and then
+yields the seconds until it goes on, and undoes it.  `Taken` says that it is
+not possible now.
 
 The faults stay within what is promised: while a member is damaged or replaced,
 the other two are left alone.
 """
 
+import time
+
 from .members import DAMAGES
+
+#: Seconds in which a pack has to go through, and until it is asked for again.
+OF_A_PACK, BEHIND_A_PACK = 110, 5
+
+#: Who is killed or frozen, and how often.
+WHO = {
+    'a member': (11, lambda world, chosen: [chosen.choice(world.members)]),
+    'the leader of the log': (
+        4, lambda world, chosen: [world.of(world.members.leader)]),
+    'two members': (3, lambda world, chosen: chosen.sample(world.members, 2)),
+    'all members': (2, lambda world, chosen: list(world.members)),
+    'the primary': (16, lambda world, chosen: [world.primary()]),
+    'the standby': (11, lambda world, chosen: [world.standby()]),
+    'both nodes': (2, lambda world, chosen: list(world.nodes)),
+    'a client': (5, lambda world, chosen: [chosen.choice(world.clients)]),
+}
 
 
 def until(condition, seconds):
     """Wait for it, or for so long."""
-    for _ in range(int(seconds / 0.2)):
-        if condition():
-            return
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
         yield 0.2
 
 
-def _frozen(world, things, seconds):
-    names = [each.name for each in things]
-    with world.claimed(*names):
-        yield f'SIGSTOP of {" and ".join(names)}, for {seconds:.1f} s'
-        for each in things:
-            each.freeze()
-        yield seconds
-        for each in things:
-            each.thaw()
+# Processes
+
+def _somebody(world, chosen):
+    """Words, and processes."""
+    who, = chosen.choices(list(WHO), [often for often, _ in WHO.values()])
+    found = WHO[who][1](world, chosen)
+    return f'{who} ({", ".join(each.name for each in found)})', found
 
 
-# Members
-
-def _members_killed(world, members, seconds):
-    names = [each.name for each in members]
-    with world.claimed(*names):
-        yield f'kill -9 of {" and ".join(names)}, for {seconds:.1f} s'
-        for each in members:
+def killed(world, chosen):
+    seconds = chosen.choice([0, chosen.uniform(0, 12)])
+    words, found = _somebody(world, chosen)
+    with world.claimed(*(each.name for each in found)):
+        yield f'{words}, by kill -9, for {seconds:.1f} s'
+        for each in found:
             each.kill()
         yield seconds
-        for each in members:
-            world.members.start(each)
+        for each in found:
+            each.start()
+        # Nobody touches a member before it is back.
+        members = [each for each in found if each in world.members]
         yield from until(lambda: all(each.is_sound for each in members), 30)
 
 
-def member_killed(world, chosen):
-    yield from _members_killed(
-        world, [chosen.choice(world.members)], chosen.uniform(0.2, 12))
-
-
-def leader_of_the_log_killed(world, chosen):
-    yield from _members_killed(
-        world, [world.of(world.members.leader)], chosen.uniform(0.2, 8))
-
-
-def all_members_killed(world, chosen):
-    yield from _members_killed(
-        world, list(world.members), chosen.uniform(0.2, 5))
-
-
-def member_frozen(world, chosen):
-    yield from _frozen(
-        world, [chosen.choice(world.members)], chosen.uniform(0.5, 12))
-
-
-def majority_frozen(world, chosen):
-    yield from _frozen(
-        world, chosen.sample(world.members, 2), chosen.uniform(1, 8))
+def frozen(world, chosen):
+    seconds = chosen.uniform(0.3, 14)
+    words, found = _somebody(world, chosen)
+    with world.claimed(*(each.name for each in found)):
+        yield f'{words}, by SIGSTOP, for {seconds:.1f} s'
+        for each in found:
+            each.freeze()
+        yield seconds
+        for each in found:
+            each.thaw()
 
 
 def member_damaged(world, chosen):
+    """Or its disk is lost.  In the end it is replaced."""
     member = chosen.choice(world.members)
-    how = chosen.choice(DAMAGES)
+    how = chosen.choice([*DAMAGES, None])
     seed, seconds = chosen.random(), chosen.uniform(3, 25)
     with world.claimed(*world.all_of_the_log):
         world.need(world.members_are_sound())
-        yield f'of {member.name}: {how}'
+        yield f'{member.name}: {how or "its disk is lost"}'
         member.kill()
-        # Without it, the others come to have all that was answered for.
-        others = [each for each in world.members if each is not member]
-        yield from until(lambda: all(each.is_sound for each in others), 20)
-        file = member.damage(how, seed)
-        world.members.start(member)
-        yield seconds
-        world.say(f'{member.name}, with its damaged {file}, '
-                  + ('runs' if member.runs else 'does not start')
-                  + ': it is replaced')
-        yield from _replaced(world, member)
+        if how is not None:
+            # Without it, the others come to have all that was answered for.
+            others = [each for each in world.members if each is not member]
+            yield from until(lambda: all(
+                each.is_sound for each in others), 20)
+            file = member.damage(how, seed)
+            member.start()
+            yield seconds
+            world.say(f'{member.name}, with its damaged {file}, '
+                      + ('runs' if member.runs else 'does not start')
+                      + ': it is replaced')
+        for _ in world.members.replace(member):
+            yield 0.2
 
 
-def member_replaced(world, chosen):
-    member = chosen.choice(world.members)
-    with world.claimed(*world.all_of_the_log):
-        world.need(world.members_are_sound())
-        yield f'{member.name}, by one with an empty directory'
-        yield from _replaced(world, member)
-
-
-def _replaced(world, member):
-    for _ in world.members.replace(member):
-        yield 0.2
-
-
-# Nodes
-
-def primary_killed(world, chosen):
-    yield from _killed(world, chosen, world.primary)
-
-
-def standby_killed(world, chosen):
-    yield from _killed(world, chosen, world.standby)
-
-
-def _killed(world, chosen, role):
-    seconds = chosen.choice([0, chosen.uniform(0, 12)])
-    node = role()
-    with world.claimed(node.name):
-        yield f'kill -9 of {node.name}, for {seconds:.1f} s'
-        node.kill()
-        yield seconds
-        node.start()
-
-
-def primary_frozen(world, chosen):
-    yield from _frozen(world, [world.primary()], chosen.uniform(0.3, 14))
-
-
-def standby_frozen(world, chosen):
-    yield from _frozen(world, [world.standby()], chosen.uniform(0.3, 14))
-
+# What an operator does to nodes
 
 def node_ended(world, chosen):
     role = chosen.choice([world.primary, world.standby])
     seconds = chosen.choice([0, chosen.uniform(0, 8)])
     node = role()
     with world.claimed(node.name):
-        yield f'SIGTERM of {node.name}, away for {seconds:.1f} s'
-        yield from _ended(node)
+        yield f'{node.name}, by SIGTERM, for {seconds:.1f} s'
+        yield from _ended(world, node)
         yield seconds
         node.start()
 
 
-def _ended(node):
+def _ended(world, node):
     node.terminate()
     yield from until(lambda: not node.runs, 40)
     if node.runs:
-        node.ends.append('it did not end at SIGTERM within 40 s')
+        world.say(f'{node.name} did not end at SIGTERM within 40 s')
         node.kill()
-
-
-def both_nodes_killed(world, chosen):
-    seconds = chosen.uniform(0, 4)
-    order = chosen.sample(world.nodes, 2)
-    with world.claimed(*(each.name for each in world.nodes)):
-        yield f'kill -9 of both nodes, for {seconds:.1f} s'
-        for each in world.nodes:
-            each.kill()
-        for each in order:
-            yield seconds
-            each.start()
 
 
 def step_down(world, chosen):
@@ -181,6 +137,24 @@ def _until_it_has_ended(world, command):
     world.say(f'fsync-quorum: status {command.returncode}, {last}')
     return command.returncode
 
+
+def pack(world, chosen):
+    """Asked for again, until one goes through: its client loses the connection
+    at each change of the leader, and a takeover ends the pack."""
+    client = chosen.choice(world.clients)
+    with world.claimed('pack', client.name):
+        yield f'asked for by {client.name}'
+        deadline = time.monotonic() + OF_A_PACK
+        while (left := deadline - time.monotonic()) > 0:
+            client.tell('pack')
+            yield from until(lambda: client.packed, left)
+            world.say(f'pack: {client.packed or "no answer yet"}')
+            if client.packed == 'packed':
+                break
+            yield BEHIND_A_PACK
+
+
+# Disks of nodes
 
 def disk_full(world, chosen):
     role = chosen.choice([world.primary, world.standby])
@@ -214,137 +188,35 @@ def disk_lost(world, chosen):
         node.start()
 
 
-def log_limit(world, chosen):
-    node = world.standby()
-    with world.claimed(node.name):
-        yield f'{node.name} is away until commits wait'
-        yield from _ended(node)
-        primary = world.primary()
-        yield from until(lambda: 'limit' in primary.ready()[1], 100)
-        world.say(f'{primary.name} says: {primary.ready()}')
-        yield chosen.uniform(0, 5)
-        node.start()
-
-
-def pack(world, chosen):
-    client = chosen.choice(world.clients)
-    with world.claimed('pack', client.name):
-        yield f'asked by {client.name}'
-        yield from _packed(world, client)
-
-
-def pack_and_takeover(world, chosen):
-    client, wait = chosen.choice(world.clients), chosen.uniform(0, 3)
-    how = chosen.choice(['kill -9', 'SIGSTOP', 'SIGTERM'])
-    seconds = chosen.uniform(1, 8)
-    node = world.primary()
-    with world.claimed('pack', client.name, node.name):
-        yield (f'asked by {client.name}, and {how} of {node.name} after'
-               f' {wait:.1f} s')
-        client.tell('pack')
-        yield wait
-        if how == 'kill -9':
-            node.kill()
-        elif how == 'SIGSTOP':
-            node.freeze()
-        else:
-            yield from _ended(node)
-        yield seconds
-        if how == 'SIGSTOP':
-            node.thaw()
-        else:
-            node.start()
-        yield from until(lambda: client.packed, 60)
-        world.say(f'pack: {client.packed or "no answer yet"}')
-
-
-def _packed(world, client):
-    client.tell('pack')
-    yield from until(lambda: client.packed, 60)
-    world.say(f'pack: {client.packed or "no answer yet"}')
-
-
 # Links
 
-def node_cut_off(world, chosen):
-    """From the log, from some of it, or from everybody."""
-    node, seconds = chosen.choice(world.nodes), chosen.uniform(0.5, 14)
-    others = chosen.choice([
-        [each.name for each in world.members],
-        [chosen.choice(world.members).name],
-        [each.name for each in world.clients],
-        [each for each in world.network.hosts if each != node.name]])
-    yield from _cut(world, chosen, [node.name], others, seconds)
-
-
-def member_cut_off(world, chosen):
-    member, seconds = chosen.choice(world.members), chosen.uniform(0.5, 12)
-    others = chosen.choice([
-        [each.name for each in world.members if each is not member],
-        [chosen.choice([each for each in world.members
-                        if each is not member]).name],
-        [each for each in world.network.hosts if each != member.name]])
-    yield from _cut(world, chosen, [member.name], others, seconds)
-
-
-def client_cut_off(world, chosen):
-    client, seconds = chosen.choice(world.clients), chosen.uniform(0.5, 10)
-    others = chosen.choice([
-        [each.name for each in world.nodes],
-        [chosen.choice(world.nodes).name]])
-    yield from _cut(world, chosen, [client.name], others, seconds)
-
-
-def _cut(world, chosen, ours, others, seconds):
-    """Both directions, or one."""
-    there = [(one, other) for one in ours for other in others]
-    back = [(other, one) for one, other in there]
+def cut_off(world, chosen):
+    """A node, a member or a client sends nothing to others, or hears nothing
+    of them, or both."""
+    kind, peers = chosen.choices(
+        [(world.nodes, [world.members, world.clients]),
+         (world.members, [world.members]), (world.clients, [world.nodes])],
+        [10, 6, 4])[0]
+    host, seconds = chosen.choice(kind).name, chosen.uniform(0.5, 14)
+    some = [each.name for each in chosen.choice(peers) if each.name != host]
+    others = chosen.choice([some, [chosen.choice(some)], [
+        each for each in world.network.hosts if each != host]])
+    there = [(host, other) for other in others]
+    back = [(other, host) for other in others]
     pairs, words = chosen.choice([
         (there + back, 'to and from'), (there + back, 'to and from'),
         (there, 'to'), (back, 'from')])
-    touched = {each for pair in pairs for each in pair}
-    with world.claimed(*(f'links of {each}' for each in ours), *(
-            f'links of {each}' for each in touched if each in world.log_names
-            and not world.node_names.intersection(ours))):
-        yield (f'{" ".join(ours)} sends nothing {words} {" ".join(others)},'
+    members = set() if host in world.node_names else (
+        world.log_names.intersection(others))
+    with world.claimed(*(f'links of {each}' for each in {host, *members})):
+        yield (f'{host} sends nothing {words} {" ".join(others)},'
                f' for {seconds:.1f} s')
         world.network.cut(pairs)
         yield seconds
         world.network.mend(pairs)
 
 
-def client_killed(world, chosen):
-    client, seconds = chosen.choice(world.clients), chosen.uniform(0, 5)
-    with world.claimed(client.name):
-        yield f'kill -9 of {client.name}, for {seconds:.1f} s'
-        client.kill()
-        yield seconds
-        client.start()
-
-
-def client_frozen(world, chosen):
-    yield from _frozen(
-        world, [chosen.choice(world.clients)], chosen.uniform(0.5, 10))
-
-
-def slow_line(world, chosen):
-    host = chosen.choice([*world.members, *world.nodes]).host
-    seconds = chosen.uniform(2, 10)
-    with world.claimed(f'line of {host.name}'):
-        yield f'{host.name} sends 64 KB a second, for {seconds:.1f} s'
-        host.slow(True)
-        yield seconds
-        host.slow(False)
-
-
 #: How often each of them is chosen.
 WEIGHTS = {
-    member_killed: 6, leader_of_the_log_killed: 4, member_frozen: 5,
-    majority_frozen: 3, all_members_killed: 2, member_damaged: 5,
-    member_replaced: 3,
-    primary_killed: 8, standby_killed: 6, primary_frozen: 8,
-    standby_frozen: 5, node_ended: 6, both_nodes_killed: 2, step_down: 6,
-    disk_full: 5, disk_lost: 3, log_limit: 2, pack: 3, pack_and_takeover: 5,
-    node_cut_off: 10, member_cut_off: 6, client_cut_off: 4, slow_line: 4,
-    client_killed: 3, client_frozen: 2}
-
+    killed: 31, frozen: 23, member_damaged: 8, node_ended: 6, step_down: 6,
+    pack: 8, disk_full: 5, disk_lost: 3, cut_off: 20}

@@ -1,12 +1,10 @@
 """Members of etcd: started, killed, damaged, replaced."""
 
-import functools
 import glob
 import os
 import random
 import re
 import shutil
-import subprocess
 
 from fsyncstorage.quorum.history.record import FRONT
 from fsyncstorage.quorum.history.record import MAGIC
@@ -17,28 +15,21 @@ from .program import Program
 
 #: Bytes at the end of a file of the WAL in which bits are flipped.
 NEAR_THE_END = 1 << 20
+#: The options that docs/quorum.rst asks for, of etcd 3.6.
+FLAGS = ('--feature-gates', 'InitialCorruptCheck=true',
+         '--snapshot-catchup-entries', '50')
 
 
-@functools.cache
-def flags():
-    """The options that docs/quorum.rst asks for."""
-    said = subprocess.run([program(), '--version'], capture_output=True,
-                          text=True, check=True).stdout
-    major, minor = map(int, re.search(
-        r'etcd Version: (\d+)\.(\d+)', said).groups())
-    if (major, minor) >= (3, 6):
-        return ('--feature-gates', 'InitialCorruptCheck=true',
-                '--snapshot-catchup-entries', '50')
-    return ('--experimental-initial-corrupt-check', '--snapshot-count', '100',
-            '--experimental-snapshot-catchup-entries', '50')
+def _peer(host):
+    return f'http://{host.address}:2380'
 
 
 class Member(Program):
 
-    def __init__(self, host, directory, more):
+    def __init__(self, host, directory, cluster, more):
         self.name = host.name
         self.client = f'http://{host.address}:2379'
-        self.peer = f'http://{host.address}:2380'
+        self.peer = _peer(host)
         self.data = os.path.join(directory, self.name)
         #: It may say anything, and has to be replaced.
         self.is_damaged = False
@@ -48,7 +39,10 @@ class Member(Program):
             '--advertise-client-urls', self.client,
             '--listen-peer-urls', self.peer,
             '--initial-advertise-peer-urls', self.peer,
-            '--log-level', 'warn', *more])
+            '--initial-cluster', cluster, '--log-level', 'warn', *more])
+
+    def start(self, state='new'):
+        super().start('--initial-cluster-state', state)
 
     def ask(self, path, **fields):
         """Its answer; None: it gave none."""
@@ -114,13 +108,11 @@ def _places(how, chosen, raw, end):
 class Members(list):
 
     def __init__(self, hosts, directory, with_checks):
-        more = flags() if with_checks else ()
-        super().__init__(Member(each, directory, more) for each in hosts)
-        self._all = ','.join(f'{each.name}={each.peer}' for each in self)
-
-    def start(self, member, state='new'):
-        member.start('--initial-cluster', self._all,
-                     '--initial-cluster-state', state)
+        more = FLAGS if with_checks else ()
+        cluster = ','.join(
+            f'{each.name}={_peer(each)}' for each in hosts)
+        super().__init__(
+            Member(each, directory, cluster, more) for each in hosts)
 
     @property
     def leader(self):
@@ -153,7 +145,7 @@ class Members(list):
             yield
         shutil.rmtree(member.data, ignore_errors=True)
         member.is_damaged = False
-        self.start(member, 'existing')
+        member.start('existing')
         while not member.is_sound:
             yield
         self.disarm()

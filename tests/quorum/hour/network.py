@@ -5,8 +5,7 @@ in the namespace of the run.  Nobody asks who has an address: each host knows
 all others from the beginning.  To cut a link in one direction the sender gets
 a wrong hardware address for the other end: what it sends is lost without a
 word, as on a cable that was pulled.  (The kernels at hand had no filter, and
-no `netem`, that could do it.)  A line that is slow has a bucket of tokens: all
-that its host sends waits there.
+no `netem`, that could do it.)
 
 (A proxy for each link was the other choice: it would have to hand on what
 etcd's members say to each other, and could lose no part of a stream, and none
@@ -45,9 +44,6 @@ class Host:
             time.sleep(0.01)
         #: What comes before a command that runs here.
         self.inside = ('nsenter', f'--net=/proc/{self._keeper.pid}/ns/net')
-        #: The hosts to which it sends nothing.
-        self.cut_from = set()
-        self.is_slow = False
 
     def connect(self):
         ip(f'link add to-{self.name} type veth peer name eth0'
@@ -65,22 +61,10 @@ class Host:
     def entry(self):
         return _entry(self.address, self._hardware)
 
-    def send_to(self, others, is_cut):
-        """Or send them nothing."""
-        if others:
-            ip(*(_entry(each.address, NOWHERE if is_cut else each._hardware)
-                 for each in others), before=self.inside)
-        self.cut_from = (self.cut_from | set(others) if is_cut
-                         else self.cut_from - set(others))
-
-    def slow(self, is_slow):
-        """64 KB a second, and up to two seconds late."""
-        if is_slow != self.is_slow:
-            subprocess.run(
-                [*self.inside, 'tc', 'qdisc', *(
-                    'add dev eth0 root tbf rate 512kbit burst 4kb latency 2s'
-                    if is_slow else 'del dev eth0 root').split()], check=True)
-            self.is_slow = is_slow
+    def send_to(self, other, is_cut):
+        """Or send it nothing."""
+        ip(_entry(other.address, NOWHERE if is_cut else other._hardware),
+           before=self.inside)
 
     def close(self):
         self._keeper.kill()
@@ -104,22 +88,16 @@ class Network:
 
     def cut(self, pairs):
         """Of each pair the first one sends nothing to the second one."""
-        self._set(pairs, True)
+        for sender, receiver in pairs:
+            self.hosts[sender].send_to(self.hosts[receiver], True)
 
     def mend(self, pairs):
-        self._set(pairs, False)
-
-    def _set(self, pairs, is_cut):
-        by_sender = {}
         for sender, receiver in pairs:
-            by_sender.setdefault(sender, []).append(self.hosts[receiver])
-        for sender, receivers in by_sender.items():
-            self.hosts[sender].send_to(receivers, is_cut)
+            self.hosts[sender].send_to(self.hosts[receiver], False)
 
     def heal(self):
         for each in self.hosts.values():
-            each.send_to(each.cut_from, False)
-            each.slow(False)
+            each.know(self.hosts.values())
 
     def close(self):
         for each in self.hosts.values():

@@ -58,10 +58,6 @@ class Node(Program):
         self.blobs = os.path.join(self.disk, 'blobs')
         self._ballast = os.path.join(self.disk, 'ballast')
         self._configuration = os.path.join(directory, f'{self.name}.conf')
-        #: Its runs that have ended by themselves, or would not start.
-        self.ends = []
-        #: It was killed, or asked to end.
-        self.is_to_run = False
         super().__init__(host, directory, [
             *SCRIPTS['fsync-runzeo'], '-C', self._configuration])
         os.mkdir(self.disk)
@@ -93,27 +89,13 @@ class Node(Program):
         if process.returncode:
             raise AssertionError(said.decode(errors='replace'))
 
-    def start(self):
-        self.is_to_run = True
-        super().start()
-
-    def kill(self):
-        self.is_to_run = False
-        super().kill()
-
-    def terminate(self):
-        self.is_to_run = False
-        self.process.terminate()
-
     def look_at_its_end(self):
         """The words about an end of its own; None: there is none."""
         if not self.is_to_run or self.runs:
             return None
         self.is_to_run = False
         last = self.last_words().strip().splitlines() or ['']
-        words = f'status {self.process.returncode}: {last[-1]}'
-        self.ends.append(words)
-        return words
+        return f'status {self.process.returncode}: {last[-1]}'
 
     def ready(self):
         """The status of the probe, and its words; of none, 0."""

@@ -21,9 +21,12 @@ class Program:
             **os.environ, 'PYTHONFAULTHANDLER': '1',
             'PYTHONPATH': os.pathsep.join([ROOT, *sys.path])}
         self.is_frozen = False
+        #: It was started, and neither killed nor asked to end.
+        self.is_to_run = False
         self.process = None
 
     def start(self, *more, **options):
+        self.is_to_run = True
         with open(self.said_in, 'ab') as said:
             self.process = subprocess.Popen(
                 [*self.host.inside, *self.command, *more], stderr=said,
@@ -51,8 +54,13 @@ class Program:
             self.process.send_signal(signal.SIGABRT)
             self.process.wait()
 
+    def terminate(self):
+        self.is_to_run = False
+        self.process.terminate()
+
     def kill(self):
         """As if its machine had lost its power, but for its disk."""
+        self.is_to_run = False
         if self.process is not None:
             self.process.kill()
             self.process.wait()

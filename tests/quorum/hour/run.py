@@ -1,10 +1,8 @@
 """The order of it all: faults for some minutes, then quiet, and again."""
 
-import contextlib
 import os
 import random
 import shutil
-import threading
 import time
 
 from . import faults
@@ -45,25 +43,17 @@ class Run:
         say = self._account.say
         say(f'seed {self._seed}, {seconds} s, in {self._directory}')
         try:
-            try:
-                self._world = World(
-                    self._directory, self._seed, self._account)
-                self._all(seconds)
-            except BaseException as error:
-                say(f'VIOLATION, seed {self._seed}: {error}'
-                    if isinstance(error, Violation)
-                    else f'broken off: {type(error).__name__} {error}')
-                self._keep()
-                if not isinstance(error, Violation):
-                    raise
-                return False
-            finally:
-                print(self._account.table(), flush=True)
-                if self._world is not None:
-                    self._world.close()
-            self._nothing_is_left()
+            self._world = World(self._directory, self._seed, self._account)
+            self._all(seconds)
             return True
+        except Violation as error:
+            say(f'VIOLATION, seed {self._seed}: {error}')
+            self._keep()
+            return False
         finally:
+            print(self._account.table(), flush=True)
+            if self._world is not None:
+                self._world.close()
             self._account.close()
 
     def _all(self, seconds):
@@ -81,8 +71,7 @@ class Run:
                 break
             self._make_room()
             world.go()
-        world.end_clients()
-        world.end_nodes()
+        world.end()
         checking.at_rest()
 
     def _round(self, deadline):
@@ -105,8 +94,8 @@ class Run:
         time.sleep(WARM)
 
     def _make_room(self):
-        """As an operator does: a pack among faults seldom comes to its end,
-        and what is committed fills the disk."""
+        """As an operator does, if no pack among faults has done so: what is
+        committed fills the disk."""
         if all(shutil.disk_usage(each.disk).used < NEEDS_A_PACK
                for each in self._world.nodes):
             return
@@ -160,21 +149,3 @@ class Run:
             each.show_threads()
         for each in self._world.nodes:
             each.keep(kept)
-
-    def _nothing_is_left(self):
-        # This process is the first one of its namespace: those that were left
-        # by others are its own.
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        threads = [each.name for each in threading.enumerate()
-                   if each is not threading.main_thread()]
-        processes = [_command(each) for each in os.listdir('/proc')
-                     if each.isdigit() and int(each) != os.getpid()]
-        if threads or processes:
-            raise AssertionError(f'left behind: {threads} {processes}')
-
-
-def _command(process):
-    with open(f'/proc/{process}/cmdline') as file:
-        return f"{process} {file.read()[:300]}".replace('\0', ' ')

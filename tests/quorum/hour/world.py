@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import subprocess
 import time
 
 from .clients import Client
@@ -65,7 +66,7 @@ class World:
 
     def start(self):
         for each in self.members:
-            self.members.start(each)
+            each.start()
         self.wait(self.members_are_sound, 'the members are there')
         first, second = self.nodes
         first.begin()
@@ -161,11 +162,10 @@ class World:
                 each.thaw()
         for node in self.nodes:
             node.make_room()
-            if not node.runs:
-                node.start()
+        for each in [*self.members, *self.nodes]:
+            if not each.runs:
+                each.start()
         for member in self.members:
-            if not member.runs:
-                self.members.start(member)
             if member.is_damaged:
                 for _ in self.members.replace(member):
                     time.sleep(0.2)
@@ -214,31 +214,28 @@ class World:
 
     # The end
 
-    def end_clients(self):
+    def end(self):
+        """The clients, the node that follows, and then the one that leads."""
         for each in self.clients:
             each.tell('end')
         for each in self.clients:
-            self.wait_for_end(each)
-            if each.answer != 'ended' or each.process.returncode:
+            self._has_ended(each)
+            if each.answer != 'ended':
                 raise Violation(
-                    f'{each.name}: status {each.process.returncode}, threads'
-                    f' left: {each.answer}')
-
-    def wait_for_end(self, program):
-        try:
-            program.process.wait(PATIENCE)
-        except Exception:
-            raise Violation(f'{program.name} does not end: '
-                            f'{program.last_words()}') from None
-
-    def end_nodes(self):
+                    f'threads of {each.name} are left: {each.answer}')
         for each in sorted(self.nodes, key=lambda each: each.leads):
             each.terminate()
-            self.wait_for_end(each)
-            if each.process.returncode:
-                raise Violation(
-                    f'{each.name} ended with {each.process.returncode}: '
-                    f'{each.last_words()}')
+            self._has_ended(each)
+
+    @staticmethod
+    def _has_ended(program):
+        try:
+            status = program.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            status = None
+        if status != 0:
+            raise Violation(f'{program.name} ends with the status {status}: '
+                            f'{program.last_words()}')
 
     def close(self):
         for each in [*self.clients, *self.nodes, *self.members]:
