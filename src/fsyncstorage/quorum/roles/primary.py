@@ -39,6 +39,7 @@ import threading
 import time
 import typing
 from collections.abc import Callable
+from collections.abc import Mapping
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
@@ -51,9 +52,9 @@ from ..leading.writer import Writer
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from . import packs
+from . import stepdown
 from .holding import Holding
 from .presence import Presence
-from .stepdown import Requests
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +97,10 @@ class Primary(Replicator):
         self._over: str | None = None
         self._retreating = threading.Lock()
         self._is_silent = self._logged_silent = False
-        self._requests = Requests(
-            holding.log, holding.holder, node, presence,
-            lambda: self._writer.state.place.sequence, host)
+        #: The head when a request to step down was found, and until when
+        #: another node may take to come there; None: nothing is requested.
+        self._requested: tuple[int, float] | None = None
+        self._looked_at: Mapping[bytes, bytes] | None = None
         self._looking = WakeableThread(
             f'watch of {node}', self._look, self._until_the_next_look)
         #: When to look for the log's leader.
@@ -163,10 +165,39 @@ class Primary(Replicator):
         if self._over is None:
             self._presence.log_trouble()
             with contextlib.suppress(Unanswered):
-                self._requests.look()
+                self._step_down_if_asked()
         if time.monotonic() >= self._find_due:
             self._find_due = time.monotonic() + FIND_EVERY
             self._log.find_leader()
+
+    def _step_down_if_asked(self) -> None:
+        notes, before = self._presence.notes, self._looked_at
+        self._looked_at, holder = notes, self._holding.holder
+        if notes is before or notes.get(stepdown.REQUEST) != holder:
+            return
+        if self._requested is None:
+            logger.warning('%s: it was asked to step down', self._node)
+            self._requested = (self._writer.state.place.sequence,
+                               time.monotonic() + stepdown.LONGEST_WAIT)
+        head, deadline = self._requested
+        if not self._host.may_leave:
+            self._refuse_to_step_down(
+                'this process is no server, and cannot begin anew: end it, and'
+                ' another node leads')
+        elif self._presence.latest_kept >= head:
+            with contextlib.suppress(Unanswered):
+                self._holding.log.forget(stepdown.REQUEST)
+            self._host.end('it was asked to step down', again=True)
+        elif time.monotonic() >= deadline:
+            self._refuse_to_step_down(
+                'no other node that could lead has kept what was in the log'
+                f' {stepdown.LONGEST_WAIT:.0f} s ago')
+
+    def _refuse_to_step_down(self, reason: str) -> None:
+        stepdown.refuse(self._holding.log, self._holding.holder, reason)
+        self._requested = None
+        logger.warning('%s: it was asked to step down, and goes on to lead:'
+                       ' %s', self._node, reason)
 
     def _log_silence(self) -> None:
         if self._is_silent is self._logged_silent:

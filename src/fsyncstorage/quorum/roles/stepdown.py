@@ -5,7 +5,7 @@ that no node can have (`ask`).  The note names the process that has the lease,
 so a request to one process is never followed by the next one.  The primary
 looks for it among the notes that it reads anyway (presence).
 
-When there is one (`Requests`), it goes on as usual until the note of another
+When there is one (primary), it goes on as usual until the note of another
 node shows that this node has kept all that was in the log when the request was
 read: so there is a node that follows now.  If there is no such note in time,
 it stays the primary, and says so.
@@ -20,19 +20,8 @@ The primary does not wait for the other node again: that one reads to the head
 before it leads, and is only a moment behind.
 """
 
-import contextlib
-import logging
-import time
-from collections.abc import Callable
-from collections.abc import Mapping
-
-from ...storage.host import Host
 from ..log.interface import RESERVED
 from ..log.interface import Log
-from ..log.interface import Unanswered
-from .presence import Presence
-
-logger = logging.getLogger(__name__)
 
 REQUEST = RESERVED + b'step-down'
 
@@ -49,6 +38,11 @@ def ask(log: Log) -> bool:
     return True
 
 
+def refuse(log: Log, holder: bytes, reason: str) -> None:
+    """The process that was asked goes on to lead."""
+    log.note(REQUEST, holder + _BECAUSE + reason.encode())
+
+
 def answer(log: Log) -> str | None:
     """Why a node that was asked has not stepped down; None: no reason is
     noted."""
@@ -57,48 +51,3 @@ def answer(log: Log) -> str | None:
 
 
 _BECAUSE = b': '
-
-
-class Requests:
-    """What a primary does about them."""
-
-    def __init__(self, log: Log, holder: bytes, node: str, presence: Presence,
-                 head: Callable[[], int], host: Host) -> None:
-        """`head()` is the number of the last record."""
-        self._log = log
-        self._holder = holder
-        self._node = node
-        self._presence = presence
-        self._head = head
-        self._host = host
-        #: The head when a request was found, and until when another node may
-        #: take to come there; None: nothing is requested.
-        self._wanted: tuple[int, float] | None = None
-        self._looked_at: Mapping[bytes, bytes] | None = None
-
-    def look(self) -> None:
-        """Called again and again.  Raise Unanswered."""
-        notes, before = self._presence.notes, self._looked_at
-        self._looked_at = notes
-        if notes is before or notes.get(REQUEST) != self._holder:
-            return
-        if self._wanted is None:
-            logger.warning('%s: it was asked to step down', self._node)
-            self._wanted = self._head(), time.monotonic() + LONGEST_WAIT
-        head, deadline = self._wanted
-        if not self._host.may_leave:
-            self._refuse('this process is no server, and cannot begin anew:'
-                         ' end it, and another node leads')
-        elif self._presence.latest_kept >= head:
-            with contextlib.suppress(Unanswered):
-                self._log.forget(REQUEST)
-            self._host.end('it was asked to step down', again=True)
-        elif time.monotonic() >= deadline:
-            self._refuse('no other node that could lead has kept what was in'
-                         f' the log {LONGEST_WAIT:.0f} s ago')
-
-    def _refuse(self, reason: str) -> None:
-        self._log.note(REQUEST, self._holder + _BECAUSE + reason.encode())
-        self._wanted = None
-        logger.warning('%s: it was asked to step down, and goes on to lead:'
-                       ' %s', self._node, reason)
