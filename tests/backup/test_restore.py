@@ -256,6 +256,9 @@ class NothingIsOverwritten(Restored):
         for each in ('sync Restored.fs.part', f'sync {LAYOUT_MARKER}',
                      'names in Restored.fs.blobs.part', 'names in 0x05'):
             self.assertIn(each, log[:-4])
+        del log[:]
+        self.restore(self.tids[0], 'Empty.fs')
+        self.assertIn('names in Empty.fs.blobs.part', log)
 
     def test_a_store_that_goes_away(self):
         with self.store.failing(8), self.assertRaisesRegex(StoreError, 'away'):
