@@ -607,11 +607,12 @@ class Trouble(StreamTestCase):
                     self.stream.vote(number), frames.Error)
 
     def test_many_long_descriptions(self):
-        """What those of one client take is bounded, until they are over."""
+        """What those of one client take is bounded, and those of all, until
+        they are over."""
         before = ballot.kept.memory_only
-        with self.beside_another(), mock.patch.object(
-                ballot, 'MEMORY_ONLY_OF_ONE', 50000):
-            for _ in range(2):
+        for name, bound in (('MEMORY_ONLY_OF_ONE', 50000),
+                            ('MEMORY_ONLY_OF_ALL', before + 50000)):
+            with self.beside_another(), mock.patch.object(ballot, name, bound):
                 others = [self.stream.begin(description=bytes(10000))
                           for _ in range(4)]
                 for each in others[:2]:  # voted: they are still described
