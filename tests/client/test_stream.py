@@ -3,11 +3,7 @@ test plays."""
 
 import contextlib
 import itertools
-import os
-import random
 import socket
-import threading
-import time
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -56,23 +52,6 @@ class Streams(TestCase):
             number, bytes(16), z64, b' ', b'', b'', b'')])
         return number
 
-    def test_what_comes_unasked(self):
-        self.open()
-        self.far.say(frames.Invalid(0, p64(1), p64(7)))
-        until(lambda: self.told, 'what was told')
-        self.assertEqual(self.stream.last_tid, p64(1))
-
-    def test_a_thread_reads_for_others(self):
-        self.open()
-        first = Thread(self.stream.ask, frames.Load(0, p64(1), p64(9)))
-        one = self.far.next()
-        second = Thread(self.stream.ask, frames.Load(0, p64(2), p64(9)))
-        two = self.far.next()
-        self.far.say(frames.Missing(two.number, p64(3)))
-        self.assertEqual(second.result(), frames.Missing(two.number, p64(3)))
-        self.far.say(frames.Nothing(one.number, p64(3)))
-        self.assertEqual(first.result(), frames.Nothing(one.number, p64(3)))
-
     def test_who_is_told_asks_for_nothing(self):
         """A finaliser, too, that loads in the middle of that: there is nobody
         to read the answer."""
@@ -106,35 +85,6 @@ class Streams(TestCase):
         self.assertEqual(waiting.result(), done)
         until(lambda: len(order) == 3, 'what was told')
         self.assertEqual(order, messages)
-
-    def test_what_cannot_be_sent(self):
-        """Nothing was asked for; the transaction can be aborted."""
-        self.open()
-        number = self.begun()
-        self.far.next()
-        too_long = frames.Undo(number, bytes(2000))
-        self.assertRaises(frames.CallerError, self.stream.ask,
-                          frames.Trip(number), [too_long])
-        self.stream.abort(number)
-        self.assertEqual(self.far.next(), frames.Abort(number))
-
-    def test_room_for_a_transaction(self):
-        """It is there again when one has ended, and not before."""
-        self.open()
-        numbers = [self.stream.begin() for _ in range(frames.MOST_OPEN)]
-        waiting = [Thread(self.stream.begin) for _ in range(2)]
-        self.stream.abort(numbers[0])
-        self.far.say(frames.Aborted(self.far.next().number))
-        until(lambda: not all(each.is_alive() for each in waiting), 'room')
-        self.assertTrue(any(each.is_alive() for each in waiting))
-        self.stream.end('the test is over')
-        ended = 0
-        for each in waiting:
-            try:
-                each.result()
-            except ClientDisconnected:
-                ended += 1
-        self.assertEqual(ended, 1)
 
     def test_an_interrupt_while_it_waits_for_room(self):
         """Another thread that waits gets the place."""
@@ -172,62 +122,6 @@ class Streams(TestCase):
         sending.result()
         until(lambda: len(self.told) == 199, 'what was told')
 
-    def test_others_send_between_the_pieces(self):
-        self.open()
-        number = self.begun()
-        self.far.next()
-        ended = threading.Event()
-
-        def send():
-            while not ended.is_set():
-                self.stream.say([frames.BlobPiece(number, bytes(1 << 16))])
-
-        sending = Thread(send)
-        try:
-            for _ in range(10):
-                ping = Thread(self.stream.ask, frames.Ping(0))
-                while (message := self.far.next()).__class__ is (
-                        frames.BlobPiece):
-                    pass
-                self.far.say(frames.Pong(message.number, p64(1)))
-                while ping.is_alive():
-                    self.far.next()
-        finally:
-            ended.set()
-        self.far.socket.shutdown(socket.SHUT_RDWR)
-        self.reader.result()
-        with contextlib.suppress(ClientDisconnected):
-            sending.result()
-        self.assertRaises(ClientDisconnected, self.stream.check)
-
-    def test_it_keeps_no_descriptors(self):
-        before = os.listdir('/proc/self/fd')
-        self.open()
-        self.end()
-        self.far.socket.close()
-        self.assertEqual(len(os.listdir('/proc/self/fd')), len(before))
-        self.stream.end('once more')
-
-    def test_the_end_in_the_middle(self):
-        self.open()
-        waiting = [Thread(self.stream.ask, frames.Ping(0)) for _ in range(3)]
-        for _ in waiting:
-            self.far.next()
-        self.far.say(frames.Invalid(0, p64(1), p64(7)))
-        self.far.socket.close()
-        for thread in waiting:
-            self.assertRaises(Unanswered, thread.result)
-        self.assertEqual(len(self.told), 1)
-        self.assertRaises(ClientDisconnected, self.stream.check)
-
-    def test_a_goodbye(self):
-        self.open()
-        waiting = Thread(self.stream.ask, frames.Ping(0))
-        self.far.next()
-        self.far.say(frames.Goodbye(0))
-        self.assertRaises(Unanswered, waiting.result)
-        self.assertTrue(self.stream.said_goodbye)
-
     def test_something_else_than_frames(self):
         for data in (b'\xff' * 100, frames.frame(frames.Pong(7, p64(1))),
                      b'\0\0\0\1?', frames.frame(frames.Ping(7))):
@@ -245,30 +139,6 @@ class Streams(TestCase):
         self.reader.result()
         self.assertTrue(self.stream.is_broken)
         self.assertEqual(self.stream.end_reason, 'the database')
-
-    def test_an_interrupt_while_it_waits(self):
-        """It ends the stream; another thread is not left alone."""
-        self.open()
-        started = threading.Event()
-        outcome = []
-
-        def wait():
-            started.set()
-            try:
-                self.stream.ask(frames.Ping(0))
-            except BaseException as error:
-                outcome.append(type(error))
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        self.far.next()
-        other = Thread(self.stream.ask, frames.Ping(0))
-        self.far.next()
-        interrupt(thread, SystemExit)
-        self.far.say(frames.Invalid(0, p64(1), p64(7)))
-        self.assertRaises(Unanswered, other.result)
-        thread.join(PATIENCE)
-        self.assertIn(outcome, ([SystemExit], [Unanswered]))
 
     def test_an_interrupt_of_any_kind(self):
         """The handler of a signal may raise what it likes."""
@@ -299,12 +169,6 @@ class Streams(TestCase):
         self.assertTrue(self.stream.is_over)
         self.assertEqual(self.told, [])
 
-    def test_silence(self):
-        self.open(may_be_silent=.2)
-        waiting = Thread(self.stream.ask, frames.Load(0, p64(1), p64(2)))
-        self.assertRaises(Unanswered, waiting.result)
-        self.assertIn('nothing was heard', self.stream.end_reason)
-
     def test_silence_when_nothing_more_can_be_sent(self):
         """Who looks for a sign of life does not wait to ask for it."""
         self.open(may_be_silent=.5)
@@ -315,30 +179,6 @@ class Streams(TestCase):
                 self.near.send(bytes(1), socket.MSG_DONTWAIT)
         self.assertRaises(Unanswered, waiting.result)
 
-    def test_a_sign_of_life_of_one_that_is_sent_much(self):
-        """It has nothing to say, and the right to send is never free."""
-        self.open(may_be_silent=1)
-        number = self.begun()
-        self.far.next()
-        ended = threading.Event()
-
-        def send():
-            while not ended.is_set():
-                self.stream.say([frames.BlobPiece(number, bytes(1 << 20))])
-
-        sending = Thread(send)
-        until_then = time.monotonic() + often(2.5, 10)
-        while time.monotonic() < until_then:
-            message = self.far.next()
-            time.sleep(.01)  # no event can stand for a slow server
-            if message.__class__ is frames.Ping:
-                self.far.say(frames.Pong(message.number, p64(1)))
-        ended.set()
-        self.stream.check()
-        self.end()
-        with contextlib.suppress(ClientDisconnected):
-            sending.result()
-
     def test_a_sign_of_life(self):
         """It is asked for each fifth of the time: so that time passes here."""
         self.open(may_be_silent=1)
@@ -346,44 +186,6 @@ class Streams(TestCase):
             message = self.far.next()
             self.far.say(frames.Pong(message.number, p64(1)))
         self.stream.check()
-
-    def test_many_threads(self):
-        """A server that answers in any order, and announces in between."""
-        self.open()
-        chance = random.Random(often(1, time.time()))
-        threads = 8
-        asked = often(100, 2000)
-
-        def serve():
-            open_ones, tid, left = [], 0, threads * asked
-            self.far.socket.settimeout(.001)
-            while left:
-                try:
-                    open_ones.append(self.far.next())
-                except TimeoutError:
-                    pass
-                if open_ones and chance.random() < .7:
-                    message = open_ones.pop(chance.randrange(len(open_ones)))
-                    self.far.say(frames.Nothing(message.number, message.oid))
-                    left -= 1
-                if chance.random() < .3:
-                    tid += 1
-                    self.far.say(frames.Invalid(0, p64(tid), p64(7)))
-            return tid
-
-        def ask(thread):
-            for number in range(asked):
-                oid = p64(thread * asked + number)
-                answer = self.stream.ask(frames.Load(0, oid, p64(9)))
-                self.assertEqual(answer.as_of, oid)
-
-        serving = Thread(serve)
-        for thread in [Thread(ask, number) for number in range(threads)]:
-            thread.result()
-        last = serving.result()
-        until(lambda: len(self.told) == last, 'what was told')
-        self.assertEqual([each.tid for each in self.told],
-                         [p64(tid) for tid in range(1, last + 1)])
 
 
 class StreamsWithoutEpoll(Streams):

@@ -29,7 +29,6 @@ from fsyncstorage.server.server import Server
 from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
 
-from ..client.talking import Talker
 from ..client.talking import Talking
 from ..client.talking import connected
 from ..client.talking import hello
@@ -276,27 +275,6 @@ class Transactions(StreamTestCase):
                     self.assertIsInstance(answer, frames.Error)
                     until(lambda: not self.server.stats['1'].active_txns,
                           'ended')
-
-
-class Cuts(StreamTestCase):
-
-    def test_a_stream_that_ends_at_every_byte_of_a_commit(self):
-        """There is no transaction until all of it has come."""
-        said = b''.join(map(frames.frame, (
-            frames.Begin(1, ID, z64, b' ', b'me', b'why', b''),
-            frames.Store(1, oid(1), z64, b'data'),
-            frames.BlobBegin(1), frames.BlobPiece(1, b'content'),
-            frames.BlobEnd(1, oid(2), z64, b'record'), frames.Trip(1))))
-        for end in range(len(said)):
-            stream = Talker(self.server.addr)
-            stream.socket.sendall(said[:end])
-            stream.close()
-        until(lambda: len(self.server.connections) == 1, 'they are gone')
-        self.assertEqual(len(self.storage), 0)
-        self.check_nothing_is_left()
-        stream = self.talk(self.server)
-        stream.socket.sendall(said.replace(oid(1), oid(3)))
-        self.assertIsInstance(stream.answer(1), frames.Done)
 
 
 class BadInput(StreamTestCase):
@@ -607,11 +585,12 @@ class Trouble(StreamTestCase):
                     self.stream.vote(number), frames.Error)
 
     def test_many_long_descriptions(self):
-        """What those of one client take is bounded, until they are over."""
+        """What those of one client take is bounded, and those of all, until
+        they are over."""
         before = ballot.kept.memory_only
-        with self.beside_another(), mock.patch.object(
-                ballot, 'MEMORY_ONLY_OF_ONE', 50000):
-            for _ in range(2):
+        for name, bound in (('MEMORY_ONLY_OF_ONE', 50000),
+                            ('MEMORY_ONLY_OF_ALL', before + 50000)):
+            with self.beside_another(), mock.patch.object(ballot, name, bound):
                 others = [self.stream.begin(description=bytes(10000))
                           for _ in range(4)]
                 for each in others[:2]:  # voted: they are still described
@@ -856,27 +835,6 @@ class Ends(StreamTestCase):
                 self.in_loop(session.say_goodbye, session.connection.close)
                 self.assertRaises(ConnectionError, self.stream.next)
                 self.again()
-
-    def test_of_a_client_that_has_asked_for_much(self):
-        """What nobody waits for any more is not done."""
-        go_on, done = threading.Event(), []
-        self.addCleanup(go_on.set)
-
-        def load(oid, tid):
-            go_on.wait(PATIENCE)
-            done.append(oid)
-
-        self.patch(self.storage, loadBefore=load)
-        self.patch(self.service, load_cached=None)
-        self.stream.say(*(frames.Load(number, oid(1), maxtid)
-                          for number in range(1, 101)))
-        readers = self.service.readers
-        until(lambda: readers.waiting + readers.busy == 100, 'all are here')
-        self.stream.close()
-        until(lambda: not self.service.sessions, 'it has left')
-        go_on.set()
-        until(lambda: not readers.waiting + readers.busy, 'the rest is done')
-        self.assertLess(len(done), 50)
 
     def test_of_a_client_that_does_not_read(self):
         """What it has voted does not wait for what nobody takes."""

@@ -5,21 +5,24 @@ Goes with `server/ballot.py`.
 import errno
 import os
 import tracemalloc
+import types
 from unittest import mock
 
+from ZEO.StorageServer import StorageStats
 from ZODB.POSException import StorageError
 from ZODB.utils import z64
 
 from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.server.ballot import BytesInMemory
+from fsyncstorage.server.door import Door
 from fsyncstorage.server.oneatatime import OneAtATime
 from fsyncstorage.wire import frames
 
 from ..support import TestCase
 from ..support import oid
 from ..support import under_way
-from .byhand import Session
 from .serving import record
 
 
@@ -31,10 +34,14 @@ class Ballots(TestCase):
         super().setUp()
         self.storage = self.open(blob_dir=self.path('blobs'))
 
-    def ballot(self, storage=None, session=None):
+    def ballot(self, storage=None):
+        session = types.SimpleNamespace(
+            client_conflict_resolution=False, kept=BytesInMemory(),
+            log_label='one', server=types.SimpleNamespace(door=Door()),
+            stats=StorageStats())
         ballot = Ballot(
-            storage or self.storage, session or Session('one'), 1, b'user',
-            b'description', None, None, ' ')
+            storage or self.storage, session, 1, b'user', b'description',
+            None, None, ' ')
         self.addCleanup(ballot.forget)
         self.addCleanup(ballot.withdraw)
         return ballot
@@ -92,38 +99,6 @@ class Ballots(TestCase):
                 self.assertEqual(self.temporary_files(), [])
                 with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
                     self.assertEqual(file.read(), b'content')
-
-    def test_more_records_of_blobs_than_memory(self):
-        """Of one transaction, of many of one client, and of many clients."""
-        before = module.kept.memory_only
-        for name, bound, ballots in (
-                ('MEMORY_ONLY_OF_ONE', 1700, 3 * [self.ballot()]),
-                ('MEMORY_ONLY_OF_ONE', 2400, self.of_one_client(3)),
-                ('MEMORY_ONLY_OF_ALL', 2400 + before,
-                 [self.ballot() for _ in range(3)])):
-            with self.subTest(name), mock.patch.object(module, name, bound):
-                self.fill(ballots)
-            for ballot in ballots:
-                ballot.withdraw()
-                ballot.forget()
-                ballot.forget()
-            self.assertEqual(self.temporary_files(), [])
-        self.assertEqual(module.kept.memory_only, before)
-
-    def of_one_client(self, number):
-        session = Session('one')
-        return [self.ballot(session=session) for _ in range(number)]
-
-    def fill(self, ballots):
-        for number, ballot in enumerate(ballots):
-            name = self.blob_file(b'content')
-            os.rename(name, f'{name} {number}')
-            ballot._add_blob(oid(number), z64, bytes(500), f'{name} {number}')
-        for _ in range(2):  # what was refused does not count
-            with self.assertRaisesRegex(StorageError, 'of this client'):
-                ballots[0]._add_blob(
-                    oid(4), z64, bytes(500), self.blob_file(b'content'))
-        self.assertEqual(len(self.temporary_files()), 3)
 
     def test_more_stores_than_memory(self):
         """Also where many come at once; what was refused does not count."""

@@ -1,18 +1,27 @@
 """Clients that are voted at the same time, over the network (I12)."""
 
 import base64
+import random
+import threading
+from unittest import mock
 
 from ZEO.StorageServer import never_resolve_conflict
 from ZODB.blob import BlobStorage
 from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
 
 from fsyncstorage.errors import SyncFailed
+from fsyncstorage.server import ballot
+from fsyncstorage.server import committer
 
+from ..often import often
 from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
 from .serving import ErrorReply
+from .serving import Served
 from .serving import ServedFromControlledDisk
 from .serving import counter
 from .serving import record
@@ -210,3 +219,181 @@ class PutAside(ServedFromControlledDisk):
             with self.assertRaises(ErrorReply) as caught:
                 self.second.answer(vote)
         self.assertEqual(caught.exception.name, 'WritingStopped')
+
+
+class Room(Served):
+    """Where votes run, and how many at a time."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.patch(committer, ROOM=3000)
+        server = self.serve(self.storage)
+        self.peers = [self.connect(server) for _ in range(3)]
+
+    def check_one_at_a_time(self, first, second, asked):
+        second.ping()
+        self.assertNotIn(asked, second.replies)
+        first.abort()
+        second.answer(asked)
+        second.finish()
+
+    def test_giants_go_in_one_at_a_time_beside_the_others(self):
+        first, second, other = self.peers
+        first.vote(dict.fromkeys(range(9), b'x'))
+        asked = second.ask_vote(dict.fromkeys(range(10, 19), b'x'))
+        other.commit({20: b'x'})
+        self.check_one_at_a_time(first, second, asked)
+
+    def test_an_undo_is_a_giant(self):
+        """It may take more memory than anybody knows."""
+        for number in 1, 2:
+            commit(self.storage, {number: record()})
+        first, second, _ = self.peers
+        asked = []
+        for peer, log in zip(self.peers, self.storage.undoLog(0, 2)):
+            peer.begin()
+            peer.post('undoa', log['id'], peer.id)
+            asked.append(peer.ask('vote', peer.id))
+            peer.ping()  # it is in before the next one comes
+        first.answer(asked[0])
+        self.check_one_at_a_time(first, second, asked[1])
+
+    def test_no_code_of_users_in_the_loop(self):
+        """Nor if another thread appends after the loop has looked."""
+        resolve, threads = self.storage.tryToResolveConflict, []
+
+        def note(*args, **options):
+            threads.append(threading.current_thread().name)
+            return resolve(*args, **options)
+
+        self.patch(self.storage, tryToResolveConflict=note)
+        first, second, _ = self.peers
+        serial = first.commit({1: counter(0)})
+        first.commit({1: counter(1)}, serial)
+        second.vote({1: counter(10)}, serial)
+        second.abort()
+        with mock.patch.object(
+                self.storage, 'vote_is_plain', return_value=True):
+            second.commit({1: counter(10)}, serial)
+        self.assertEqual(state_of(self.storage.load(oid(1))[0]), 11)
+        self.assertEqual(
+            [name.startswith('voter of') for name in threads],
+            [True] * len(threads))
+        self.assertGreaterEqual(len(threads), 2)
+
+
+class Incrementing:
+    """A client that increments numbers, and takes one step at a time."""
+
+    def __init__(self, history):
+        self._history = history
+        self.reconnect()
+
+    def reconnect(self):
+        self.peer = self._history.connect(self._history.server)
+        self.state = 'idle'
+
+    def begin(self, numbers):
+        self.numbers = numbers
+        self.peer.begin()
+        for number in numbers:
+            value, serial = self._history.read(number)
+            make = counter if number % 2 else record
+            self.peer.store(number, make(value + 1), serial)
+        self.asked = self.peer.ask('vote', self.peer.id)
+        self.state = 'voting'
+
+    def look(self):
+        """Take the answer, if it has come."""
+        self.peer.ping()
+        if self.asked not in self.peer.replies:
+            return
+        try:
+            self.peer.answer(self.asked)
+        except ErrorReply as error:
+            assert error.name == 'ConflictError', error
+            self.abort()
+        else:
+            if self.state == 'finishing':
+                self.state = 'idle'
+            else:
+                self.state = 'voted'
+
+    def finish(self):
+        self.asked = self.peer.ask_finish()
+        self.peer.ping()  # it was read: nothing keeps it from being committed
+        self.state = 'finishing'
+        self._history.finished(self.numbers)
+
+    def abort(self):
+        self.peer.abort()
+        self.state = 'idle'
+
+    def vanish(self):
+        self.peer.close()
+        self.reconnect()
+
+
+class AnyOrder(Served):
+    """Votes, finishes, aborts and lost connections in any order: an update
+    that is lost, or committed twice or not at all, shows in the sum."""
+
+    level = 2
+
+    def test_random_histories(self):
+        for seed in range(often(6, 500)):
+            with self.subTest(seed), mock.patch.object(
+                    ballot, 'SMALL', seed % 2 and ballot.SMALL):
+                self.check(random.Random(seed), f'{seed}.fs')
+
+    def check(self, choice, name):
+        self.storage = self.open(name, durability='none')
+        self.server = self.serve(self.storage)
+        #: number -> how often it was incremented.
+        self.sums = dict.fromkeys(range(4), 0)
+        clients = [Incrementing(self) for _ in range(4)]
+        for _ in range(150):
+            self.step(choice, choice.choice(clients))
+        until(lambda: self.all_are_idle(clients), 'nobody waits for ever')
+        for number, expected in self.sums.items():
+            self.assertEqual(self.read(number)[0], expected)
+        service = self.server.services['1']
+        until(lambda: not service.stats.active_txns, 'nothing is left')
+        self.assertEqual(service.committer.ballots(), set())
+        self.assertEqual(self.storage._begun, {})
+        for client in clients:
+            client.peer.close()
+        self.server.close()
+
+    def step(self, choice, client):
+        if client.state == 'idle':
+            client.begin(choice.sample(range(4), choice.randrange(1, 4)))
+        elif choice.random() < 0.1:
+            client.vanish()
+        elif client.state == 'voted':
+            (client.finish if choice.random() < 0.7 else client.abort)()
+        elif client.state == 'voting' and choice.random() < 0.1:
+            client.abort()
+        else:
+            client.look()
+
+    def all_are_idle(self, clients):
+        for client in clients:
+            if client.state == 'voted':
+                client.finish()
+            elif client.state != 'idle':
+                client.look()
+        return all(client.state == 'idle' for client in clients)
+
+    def finished(self, numbers):
+        for number in numbers:
+            self.sums[number] += 1
+
+    def read(self, number):
+        try:
+            data, serial = self.storage.load(oid(number))
+        except POSKeyError:
+            return 0, z64
+        state = state_of(data)
+        return state if number % 2 else state['data']['value'], serial

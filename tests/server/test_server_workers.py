@@ -5,15 +5,12 @@
 import gc
 import sys
 import threading
-import unittest
 import weakref
 from unittest import mock
 
 from fsyncstorage.server import workers
 from fsyncstorage.server.accounts import Account
 from fsyncstorage.server.accounts import Accounts
-from fsyncstorage.server.threads import Mailbox
-from fsyncstorage.server.threads import Threads
 from fsyncstorage.server.workers import Workers
 
 from ..support import PATIENCE
@@ -29,83 +26,6 @@ def no_more_threads(error=None):
     return mock.patch.object(
         threading.Thread, 'start',
         side_effect=error or RuntimeError("can't start new thread"))
-
-
-class Loop:
-    """Notes what it is asked to call, and does it when it is told to."""
-
-    closed = False
-
-    def __init__(self):
-        self.scheduled = []
-
-    def call_soon_threadsafe(self, function):
-        if self.closed:
-            raise RuntimeError('closed')
-        self.scheduled.append(function)
-
-    call_soon = call_soon_threadsafe
-
-    def run(self):
-        while self.scheduled:
-            self.scheduled.pop(0)()
-
-
-class Letters(unittest.TestCase):
-
-    def setUp(self):
-        self.loop = Loop()
-        self.mailbox = Mailbox(self.loop)
-        self.log = []
-
-    def test_one_delivery_for_those_that_wait(self):
-        self.mailbox.post(self.log.append, 'first')
-        self.mailbox.post(self.log.append, 'second')
-        self.assertEqual(len(self.loop.scheduled), 1)
-        self.loop.run()
-        self.assertEqual(self.log, ['first', 'second'])
-        self.mailbox.post(self.log.append, 'third')
-        self.loop.run()
-        self.assertEqual(self.log[2:], ['third'])
-
-    def test_one_that_is_posted_during_a_delivery(self):
-        """The loop has its turn before it."""
-        def post_another():
-            self.mailbox.post(self.log.append, 'posted later')
-            self.loop.scheduled.append(lambda: self.log.append('the loop'))
-
-        self.mailbox.post(post_another)
-        self.loop.run()
-        self.assertEqual(self.log, ['the loop', 'posted later'])
-
-    def test_an_interrupt_of_a_post(self):
-        """What it has posted is delivered with the next one."""
-        with mock.patch.object(self.loop, 'call_soon_threadsafe',
-                               side_effect=KeyboardInterrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                self.mailbox.post(self.log.append, 'first')
-        self.mailbox.post(self.log.append, 'second')
-        self.loop.run()
-        self.assertEqual(self.log, ['first', 'second'])
-
-    def test_one_that_raises_what_is_no_exception(self):
-        """The others are delivered."""
-        def fail():
-            raise GeneratorExit
-
-        self.mailbox.post(fail)
-        self.mailbox.post(self.log.append, 'second')
-        self.assertRaises(GeneratorExit, self.loop.run)
-        self.loop.run()
-        self.mailbox.post(self.log.append, 'third')
-        self.loop.run()
-        self.assertEqual(self.log, ['second', 'third'])
-
-    def test_the_loop_is_closed(self):
-        self.loop.closed = True
-        self.mailbox.post(self.log.append, 'late')
-        self.mailbox.deliver()
-        self.assertEqual(self.log, ['late'])
 
 
 class Jobs(TestCase):
@@ -169,20 +89,6 @@ class Jobs(TestCase):
             [str(error) for error in errors],
             ["it was ended by SystemExit('the end')"] * 4)
         until(lambda: not self.workers.busy, 'none is busy')
-
-    def test_an_outcome_that_cannot_be_posted(self):
-        """The thread goes on with the next job."""
-        def post(then, result, error):
-            if then == 'first':
-                raise MemoryError
-            self.posted.release()
-
-        threads = Threads(1, 'worker', post)
-        with self.assertLogs(LOG, 'ERROR'):
-            for then in 'first', 'second':
-                self.assertTrue(threads.do(then, int))
-            self.wait()
-        threads.shutdown()
 
     def test_an_error_keeps_nothing(self):
         """Such as a file, which a pack has replaced meanwhile."""
@@ -256,18 +162,3 @@ class Jobs(TestCase):
         self.assertEqual(len(self.threads()), 1)
         self.go_on.set()
         until(lambda: not self.threads(), 'ended')
-
-    def test_submitted_while_it_closes(self):
-        """Whatever the moment, nothing is done later, and all threads end."""
-        for _ in range(200):
-            self.results.clear()
-            self.make_workers()
-            accepted = []
-            submitting = Thread(lambda: accepted.extend(
-                self.submit(int) for _ in range(20)))
-            self.workers.close()
-            submitting.result()
-            self.workers.close()
-            until(lambda: not self.threads(), 'ended')
-            self.assertLessEqual(len(self.results), accepted.count(True))
-            self.assertEqual(accepted, sorted(accepted, reverse=True))
