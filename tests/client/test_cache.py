@@ -6,7 +6,6 @@ and when a server sends anything.
 
 import contextlib
 import os
-import threading
 from unittest import mock
 
 from hypothesis import strategies as st
@@ -23,8 +22,6 @@ from ..generated import settings
 from ..often import often
 from ..support import TestCase
 from ..support import Thread
-from ..support import in_a_child
-from ..support import name_of_error
 from ..support import oid
 from . import caching
 from .caching import Found
@@ -105,19 +102,6 @@ class Histories(CacheTestCase):
         found = caching.check(cache, server)
         self.assertGreater(
             caching.check(self.opened_again(cache), server), 0.8 * found)
-
-    def test_one_object_that_changes_all_the_time(self):
-        """Its older revisions are evicted, too."""
-        server = Server(2, objects=2)
-        cache = self.make(size=100_000)
-        for _ in range(often(3_000, 30_000)):
-            server.last += 10
-            server._change(server.oids[:1])
-            cache.committed(p64(server.last), [
-                (server.oids[0], b'x', False)], lambda tid: None)
-        self.assertLess(len(cache), 1_500)
-        self.assertGreater(len(cache), 500)
-        self.assertEqual(len(self.opened_again(cache)), len(cache) or mock.ANY)
 
     def test_nothing_is_kept_for_rounds(self):
         """What was kept before, if anything was, is overwritten by what is
@@ -203,15 +187,6 @@ class Commits(CacheTestCase):
         seen.pop(1).join()
         self.assertEqual(seen, [p64(5), p64(5)])
 
-    def test_an_error_of_f(self):
-        """As the connections may not have been told, all that came since is
-        asked for again."""
-        cache = self.make()
-        cache.set_last_tid(p64(4))
-        with self.assertRaises(ZeroDivisionError):
-            cache.committed(p64(5), [(oid(1), b'x', False)], lambda tid: 1 / 0)
-        self.assertEqual(cache.last_tid, p64(4))
-
     def test_an_invalidation_of_the_same_transaction(self):
         """Nothing is found that ended where it began."""
         for order in (5, 4), (4, 5):
@@ -273,38 +248,6 @@ class Tids(CacheTestCase):
         self.assertEqual((cache.last_tid, len(cache)), (p64(3), 0))
         cache.begin_anew(z64)
         self.assertFalse(cache)
-
-    def test_must_it_be_verified(self):
-        cache = self.make()
-        self.assertFalse(cache)
-        cache.set_last_tid(z64)
-        self.assertFalse(cache)
-        cache.set_last_tid(p64(1))
-        self.assertTrue(cache)
-        self.assertTrue(self.opened_again(cache))
-
-
-class Waiting(CacheTestCase):
-
-    def test_threads_wait_for_the_load_of_another(self):
-        """Each gets its answer, or takes it for lost."""
-        cache = self.make(None)
-        load, last_tid = cache.ask(oid(1), maxtid, cache.generation)
-        self.assertIsNone(last_tid)
-        waiting = threading.Barrier(4)
-
-        def wait():
-            other, last_tid = cache.ask(oid(1), maxtid, cache.generation)
-            waiting.wait()
-            with other.done:
-                return other.reply, last_tid
-
-        threads = [Thread(wait) for _ in range(3)]
-        waiting.wait()
-        load.reply = Found(z64, b'x', z64, None)
-        cache.answered(load)
-        for thread in threads:
-            self.assertEqual(thread.result(), (load.reply, z64))
 
 
 class Interrupted(CacheTestCase):
@@ -393,25 +336,3 @@ class Finaliser(Interrupter):
         except KeyboardInterrupt:
             self._act()
             return self._trace
-
-
-class Forks(CacheTestCase):
-
-    def test_a_child_changes_nothing(self):
-        server = Server(5)
-        cache = self.make()
-        cache.set_last_tid(p64(server.last))
-        for each in server.oids:
-            caching.answer(cache, server, each)
-        cache._flush()
-
-        def child():
-            caching.check(cache, server)
-            return [name_of_error(cache.begin_anew, z64), name_of_error(
-                lambda: [caching.commit(cache, server) for _ in range(100)])]
-
-        self.assertEqual(in_a_child(child), ['ClientDisconnected'] * 2)
-        caching.commit(cache, server)
-        found = caching.check(cache, server)
-        self.assertEqual(
-            caching.check(self.opened_again(cache), server), found)

@@ -216,21 +216,6 @@ class Damaged(FileTestCase):
         self.assertGreater(min(less), 20)
         self.assertLess(max(less), 0.7 * whole)
 
-    def test_while_it_is_used(self):
-        """Another record, or none, or nothing at all is there."""
-        for content in b'', bytes(40_000), b'x' * 40_000:
-            server, cache = self.filled(name=f'{len(content)} {content[:1]}')
-            cache._flush()
-            pathlib.Path(cache.path).write_bytes(content)
-            with self.assertLogs(LOGGER, 'WARNING') as logged:
-                self.assertEqual(caching.check(cache, server) and len(cache),
-                                 0)
-            self.assertEqual(len(logged.output), 1)
-            self.assertIn('the cache is cleared', logged.output[0])
-            caching.commit(cache, server)
-            self.assertGreater(caching.check(cache, server), 0)
-            cache.close()
-
     def test_an_earlier_round(self):
         """The disk has lost what was written since: it is noticed, though
         each record is as it was."""
@@ -405,15 +390,6 @@ class Hostile(FileTestCase):
                     max(call.args[1] for call in read.call_args_list), 1 << 20)
                 self.assertLess(read.call_count, 100)
 
-    def test_random_bytes(self):
-        for seed in range(often(50, 500)):
-            choice = random.Random(seed)
-            head = cachefile.FILE_HEAD.pack(
-                cachefile.NAME + cachefile.VERSION, 1 << 12)
-            pathlib.Path(self.path('cache')).write_bytes(
-                head + choice.randbytes(choice.randrange(40_000)))
-            self.assertEqual(self.open(), (0, z64))
-
 
 class Names(FileTestCase):
 
@@ -574,33 +550,6 @@ class Faults(FileTestCase):
                 caching.answer(cache, server, oids[0])
                 self.assertEqual(caching.check(cache, server), 0)
                 self.assertEqual(cache.stats()[2], 0)
-
-    def test_an_invalidation_of_what_is_pending(self):
-        """The load is overtaken, though an error comes before it."""
-        server, cache = self.filled()
-        read, asked = server.oids[:2]
-        cache.drop([read, asked])
-        caching.answer(cache, server, read)
-        caching.ask(cache, server, asked)
-        transactions = []
-        for each in read, asked:
-            server.last += 10
-            server._change([each])
-            transactions.append((p64(server.last), [each]))
-        errors, append = [OSError()], CacheFile.append
-
-        def failing(*args):
-            if errors:
-                raise errors.pop()
-            return append(*args)
-
-        with mock.patch.object(CacheFile, 'append', failing), \
-                self.assertLogs(LOGGER, 'WARNING'):
-            caching.tell(cache, transactions)
-        cache.answered(server.loads.pop())
-        self.assertEqual(len(cache), 0)
-        caching.answer(cache, server, asked)
-        self.assertEqual(len(cache), 1)
 
     def test_it_cannot_be_emptied(self):
         """Not cut back either: the next one finds what is true."""

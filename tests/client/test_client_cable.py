@@ -19,7 +19,6 @@ from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import incoming
 
 from ..support import Thread
-from ..support import oid
 from ..support import until
 from .connected import ConnectedTestCase
 from .connected import commit
@@ -94,15 +93,9 @@ class Cable(ConnectedTestCase):
         commit(self.client, {2: b'two'})
         self.assertEqual(self.load(self.client, 2)[0], b'two')
 
-    def check_a_vote(self, data):
-        self.pulled()
-        self.ends(vote, self.client, {3: data})
-
-    def test_a_vote(self):
-        self.check_a_vote(b'x')
-
     def test_a_vote_that_does_not_leave(self):
-        self.check_a_vote(MUCH)
+        self.pulled()
+        self.ends(vote, self.client, {3: MUCH})
 
     def test_a_finish(self):
         transaction = vote(self.client, {3: b'x'})
@@ -115,7 +108,3 @@ class Cable(ConnectedTestCase):
         self.client._cache.begin_anew(self.client.lastTransaction())
         self.assertEqual(Thread(self.load, self.client, 1).result()[0], b'one')
         self.goes_on()
-
-    def test_a_call(self):
-        self.pulled()
-        self.ends(self.client.history, oid(1))

@@ -13,7 +13,6 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
-from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
@@ -21,16 +20,11 @@ from ZODB.utils import z64
 from fsyncstorage.client.commit import GATHERED
 from fsyncstorage.client.commit import MOST_IN_A_FRAME
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.client.stream import _BACKGROUND
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.client.tlsconnection import TLSConnection
 from fsyncstorage.errors import NotFinishedInTime
-from fsyncstorage.server import service
 from fsyncstorage.server.oursession import OurSession
-from fsyncstorage.wire import frames
 
-from ..often import often
-from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit as commit_to
 from ..support import in_a_child
@@ -212,16 +206,6 @@ class Others(ConnectedTestCase):
     def finish(self, transaction):
         self.client.tpc_vote(transaction)
         return self.client.tpc_finish(transaction)
-
-    def test_an_object_is_deleted(self):
-        """As zc.zodbdgc does it; the cache has it no more."""
-        self.load(self.client, 1)
-        transaction = begin(self.client)
-        self.client.deleteObject(oid(1), self.tid, transaction)
-        self.finish(transaction)
-        for read in (lambda: self.load(self.client, 1),
-                     lambda: self.storage.load(oid(1))):
-            self.assertRaises(POSKeyError, read)
 
     def test_a_copy(self):
         """With its tids, and an object whose creation was undone."""
@@ -417,74 +401,6 @@ class Ends(ConnectedTestCase):
         commit(self.client, {2: b'x'})
         self.assertIs(self.client._failover.stream, stream)
 
-    def test_an_interrupt_among_announcements(self):
-        """Of several transactions, as they are completed together: nobody
-        goes on with an old state."""
-        # What a thread that was interrupted says of it is no concern here.
-        self.patch(threading, excepthook=lambda *args: None)
-        cache, database = self.client._cache, ZODB.DB(self.client)
-        connection = database._mvcc_storage.new_instance()
-        other, tid = self.connect(), self.tid
-        for number, (of, name, is_done) in enumerate((
-                (cache, 'invalidate', False),
-                (cache, 'invalidate', True),
-                (database._mvcc_storage, 'invalidate', True),
-                (cache, 'set_last_tid', True))):
-            with self.subTest(name, is_done=is_done):
-                connection.poll_invalidations()
-                connection.load(oid(1))
-                self.in_loop(self.be_quiet)
-                for each in b'new', b'newer %d' % number:
-                    tid = commit(other, {1: each}, tid)
-                with self.another_stream(self.client), self.interrupted(
-                        of, name, is_done):
-                    # Another thread may have read its answer.
-                    with self.assertRaises((KeyboardInterrupt, CUT)):
-                        self.client.ping()
-                changed = connection.poll_invalidations()
-                self.assertTrue(changed is None or oid(1) in changed)
-                self.assertEqual(connection.load(oid(1)), (each, tid))
-
-    def test_an_interrupt_of_whoever_reads_for_a_commit(self):
-        """The commit is not over before all is told that belongs to it."""
-        self.patch(threading, excepthook=lambda *args: None)
-        told = []
-        for of, name in (self.client, 'committed'), (
-                self.client._cache, '_take_over'):
-            transaction = vote(self.client, {1: b'x'}, self.tid)
-            stream = self.client._failover.stream
-            with self.loads_held_up(), self.interrupted(of, name, False):
-                reading = Thread(stream.ask, frames.Load(0, oid(1), maxtid))
-                until(lambda: stream._reader not in (  # noqa: B023
-                    None, _BACKGROUND), 'it reads')
-                self.tid = self.client.tpc_finish(transaction, told.append)
-                self.assertEqual(told.pop(), self.tid)
-                self.assertEqual(self.client.lastTransaction(), self.tid)
-                self.assertRaises(KeyboardInterrupt, reading.result)
-
-    def be_quiet(self):
-        """From now on, it is told with an answer of its own."""
-        if self.service._quiet is not None:
-            self.service._quiet.cancel()
-        with mock.patch.object(service, 'QUIET', 2 * PATIENCE):
-            self.service._flush(at_once=True)
-
-    @contextlib.contextmanager
-    def interrupted(self, of, name, is_done):
-        """When this is called for the first time, before or behind it."""
-        method, called = getattr(of, name), []
-
-        def interrupt(*args):
-            first = not called
-            called.append(args)
-            if is_done or not first:
-                method(*args)
-            if first:
-                raise KeyboardInterrupt
-
-        with mock.patch.object(of, name, interrupt):
-            yield
-
     def test_a_fork(self):
         """The child is refused; the stream of the parent goes on, with what
         the parent has begun."""
@@ -535,24 +451,6 @@ class OverTLS(ConnectedTestCase):
     def setUp(self):
         super().setUp()
         self.client = self.connect()
-
-    def test_many_threads(self):
-        each_does = often(10, 30)
-        before = len(list(self.storage.iterator()))
-
-        def commit_own(number):
-            serial = z64
-            for count in range(each_does):
-                serial = commit(
-                    self.client, {number: b'%d' % count}, serial)
-                # It is there for this client, and in its cache.
-                self.assertEqual(self.load(self.client, number)[1], serial)
-
-        threads = [Thread(commit_own, number) for number in range(1, 9)]
-        for each in threads:
-            each.result()
-        self.assertEqual(
-            len(list(self.storage.iterator())) - before, 8 * each_does)
 
     def test_much_in_both_directions(self):
         """A thread sends while another one receives."""

@@ -5,11 +5,9 @@ import os
 import random
 import signal
 import threading
-import time
 from unittest import mock
 
 from ZODB.POSException import POSKeyError
-from ZODB.serialize import referencesf
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
@@ -40,11 +38,6 @@ class Reading(ConnectedTestCase):
 
     def read_by_processes(self):
         return self.in_loop(lambda: self.figures.requests)
-
-    def forget(self):
-        """Nothing is in the cache of the client any more."""
-        with contextlib.closing(self.client):
-            self.client = self.connect()
 
     def now(self):
         """Before which a transaction reads that begins now."""
@@ -117,14 +110,6 @@ class Reading(ConnectedTestCase):
         self.client.ping()
         self.assertEqual(self.client.load(oid(1)), (b'new', tid))
 
-    def test_a_commit_of_its_own_is_read_at_once(self):
-        other = self.connect()
-        tid = self.tid
-        for number in range(50):
-            tid = commit(other, {1: b'%d' % number}, tid)
-            other._cache.drop([oid(1)])
-            self.assertEqual(other.load(oid(1))[0], b'%d' % number)
-
     def test_a_process_that_is_killed(self):
         """Loads go on over the stream, and then by the next process."""
         self.patch(readers, RETREAT=0)
@@ -143,14 +128,6 @@ class Reading(ConnectedTestCase):
         stop.set()
         for thread in threads:
             thread.result()
-
-    def test_a_pack(self):
-        """The file is another one then, and so is the map."""
-        self.check_all(self.client)
-        self.storage.pack(time.time(), referencesf, gc=False)
-        changed = commit(self.client, {1: b'changed'}, self.tid)
-        self.forget()
-        self.assertEqual(self.client.load(oid(1)), (b'changed', changed))
 
     def test_a_blob(self):
         data = os.urandom(1 << 20)
@@ -177,13 +154,6 @@ class Reading(ConnectedTestCase):
         with open(loading.result(), 'rb') as file:
             self.assertEqual(file.read(), data)
 
-    def test_a_server_without(self):
-        self.readers = 0
-        self.serve_again()
-        self.forget()
-        self.check_all(self.client)
-        self.assertEqual(self.read_by_processes(), 0)
-
 
 class Opening(TestCase):
     """Behind a proxy that lets streams through, and no readers."""
@@ -205,14 +175,6 @@ class Opening(TestCase):
         self.assertEqual(
             [record.levelname for record in logs.records],
             ['WARNING'] + ['INFO'] * 11)
-
-    def test_readers_that_were_lost(self):
-        """An exception of a signal handler may tear one from its thread."""
-        self.patch(client_readers, LONGEST_WAIT=0.01)
-        several = client_readers.Readers(
-            'a client', 1, lambda within: mock.Mock())
-        several.take()
-        self.assertRaises(client_readers.Lost, several.take)
 
 
 class ReadingByTwins(Reading):

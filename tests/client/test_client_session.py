@@ -10,26 +10,18 @@ from unittest import mock
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
 from ZODB.Connection import TransactionMetaData
-from ZODB.DB import DB
-from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
-from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage.client import commit as commits
 from fsyncstorage.client import failover
-from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.failover import Failover
 from fsyncstorage.client.failover import NoServer
-from fsyncstorage.client.failover import Opened
 from fsyncstorage.client.failover import opened
 from fsyncstorage.client.raised import exception
-from fsyncstorage.client.readers import Lost
-from fsyncstorage.client.readers import Reader
 from fsyncstorage.client.readers import Readers
-from fsyncstorage.client.reads import Reads
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server.server import Server
@@ -40,7 +32,6 @@ from ..server.serving import record
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
-from ..support import commit
 from ..support import in_a_child
 from ..support import interrupt
 from ..support import name_of_error
@@ -65,12 +56,6 @@ class ClientCase(Talking):
         client = FsyncClient(address, **options)
         self.addCleanup(client.close)
         return client
-
-    def database(self, client):
-        client.ping()  # another one may just have made the root
-        db = DB(client)
-        self.addCleanup(db.close)
-        return db
 
     def end_stream(self, client):
         """Return when the client has another one."""
@@ -103,15 +88,6 @@ class Commits(ClientCase):
             until(lambda: logged.output, 'the warning')
         self.assertIn('a commit waits', logged.output[0])
         self.assertLess(client.tpc_finish(txn), waiting.result())
-
-    def test_nothing_is_stored_behind_a_vote(self):
-        client, txn = self.connect(), TransactionMetaData()
-        client.tpc_begin(txn)
-        client.tpc_vote(txn)
-        client.store(oid(1), z64, b'late', '', txn)
-        self.assertRaises(StorageTransactionError, client.tpc_finish, txn)
-        client.tpc_abort(txn)
-        self.assertRaises(POSKeyError, client.loadBefore, oid(1), maxtid)
 
 
 class Database:
@@ -216,22 +192,6 @@ class Servers(ClientCase):
         self.assertEqual(server.services['1'].stats.loads, loads)
         self.assertEqual(client.loadBefore(oid(2), maxtid)[0], b'more')
 
-    def test_connections_are_told_before_they_begin_there(self):
-        """A transaction that begins while the cache is verified: it has the
-        last tid, and the invalidations before that."""
-        client = self.connect()
-        tid = self.commit(client, {1: b'one'})
-        told = []
-        client.registerDB(Database(lambda tid, oids: told.append(
-            (tid, oids, client.lastTransaction()))))
-        address = self.server.addr
-        self.server.close()
-        storage = self.open()
-        later = commit(storage, {1: b'two'}, {1: tid})
-        self.restart(address, storage)
-        until(lambda: client.lastTransaction() == later, 'the commit')
-        self.assertEqual(told, [(later, [oid(1)], tid)])
-
     def test_oids_of_an_earlier_run(self):
         """They came as the stream ended, and may belong to others by now."""
         client = self.connect()
@@ -332,18 +292,6 @@ class Hostile(ClientCase):
         client.registerDB(Database(lambda *_: None))
         registered.set()
         until(lambda: not tids and client.is_connected(), 'the server')
-
-    def test_a_load_from_before_what_is_known(self):
-        """It ends the stream: else it would be repeated without a pause."""
-        stream = mock.Mock()
-        stream.ask.return_value = frames.Nothing(1, p64(4))
-        cache = Cache(None, 1 << 20)
-        self.addCleanup(cache.close)
-        cache.set_last_tid(p64(5))
-        reads = Reads('', cache, stream, 1, ('127.0.0.1', 1), None, None,
-                      hello())
-        self.assertRaises(Lost, reads.load_before, oid(1), maxtid)
-        stream.end.assert_called_once()
 
     def test_a_welcome_byte_by_byte(self):
         """All of it has to be there in time."""
@@ -485,46 +433,8 @@ class Hostile(ClientCase):
         committing = Thread(self.commit, client, {1: b'data'})
         self.assertRaises(OutcomeUnknown, committing.result)
 
-    def test_a_reply_too_many(self):
-        """It is not taken for that to a later load."""
-        def serve(far, hello):
-            self.welcome(far)
-            found = frames.Found(far.next().number, z64, z64, z64, b'one')
-            far.say(found)
-            far.next()
-            far.say(found)
-
-        address = self.play(serve)
-        reader = Reader(opened(address, None, None, hello(), PATIENCE))
-        self.addCleanup(reader.close)
-        self.assertEqual(reader.load(oid(1), maxtid).data, b'one')
-        self.assertRaises(Lost, reader.load, oid(2), maxtid)
-
-    def test_a_reader_that_gets_what_nobody_asked_for(self):
-        """Then the stream is asked."""
-        def serve(far, hello):
-            self.welcome(far)
-            far.next()
-            far.say(frames.Goodbye(0))
-
-        address = self.play(serve)
-        reader = Reader(opened(address, None, None, hello(), PATIENCE))
-        self.addCleanup(reader.close)
-        self.assertRaises(Lost, reader.load, oid(1), maxtid)
-
 
 class SeveralThreads(TestCase):
-
-    def test_one_that_is_dropped(self):
-        """Its server sees the end of it, whoever still has it here."""
-        near, far = socket.socketpair()
-        self.addCleanup(far.close)
-        readers = Readers('', 1, lambda within: Reader(
-            Opened(None, near, frames.Inbox(), None)))
-        reader = readers.take()
-        readers.drop(reader)
-        far.setblocking(False)
-        self.assertEqual(far.recv(1), b'')
 
     def test_an_interrupt_while_it_waits_for_a_reader(self):
         """Another thread that waits gets it."""

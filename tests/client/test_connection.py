@@ -25,7 +25,6 @@ from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.wire import frames
 
 from ..resource import BEHIND
-from ..resource import Refused
 from ..resource import Resource
 from .connected import ConnectedTestCase
 
@@ -86,20 +85,6 @@ class Trips(DatabaseTestCase):
         self.change(2)
         self.manager.commit()
         self.assertEqual(self.root._p_serial, self.client.lastTransaction())
-
-    def test_before_another_resource(self):
-        """Which may refuse the transaction."""
-        self.change(1)
-        self.manager.get().join(Resource(BEHIND))
-        self.manager.commit()
-        self.check_asked('finish')
-        self.change(2)
-        self.manager.get().join(Resource(BEHIND, refuses=True))
-        with self.assertRaises(Refused):
-            self.manager.commit()
-        self.check_asked()
-        self.manager.abort()
-        self.assertEqual(self.root['value'], 1)
 
     def test_two_resources_of_the_same_key(self):
         key = self.connection.sortKey()

@@ -227,16 +227,6 @@ class Packs(LocalTestCase):
         with self.asked(0):
             self.assertEqual(self.read(client, 1), (b'newer', newer, None))
 
-    def test_a_retired_map_is_not_used_whatever_was_told(self):
-        client = self.connect()
-        source = self.source(client)
-        old = self.change(1, b'changed', self.tid)
-        self.pack()
-        new = self.change(1, b'new', old)
-        self.until_told(client, new)
-        self.assertIs(source.load_before(oid(1), after(new)), UNCERTAIN)
-        self.assertEqual(self.read(client, 1), (b'new', new, None))
-
     def test_one_that_is_refused_asks_again_later(self):
         """Also if loads notice late that the map is retired."""
         client = self.connect()
@@ -420,11 +410,6 @@ class Verified(TwoObjectsTestCase):
         with mock.patch.object(
                 Service, 'invalidations_since', lambda *args: None):
             self.assertEqual(self.check_begin('invalidateCache'), (0, 0))
-
-    def test_and_the_last_tid_is_known(self):
-        with mock.patch.object(
-                Service, 'invalidations_since', lambda *args: None):
-            self.assertEqual(self.check_begin('meet'), (1, 1))
 
 
 class OneTrip(TwoObjectsTestCase):

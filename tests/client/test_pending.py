@@ -258,14 +258,6 @@ class Rule(unittest.TestCase):
                 order(client)
                 client.what_is_current_is_current()
 
-    def test_an_end_of_which_the_client_has_not_heard(self):
-        """The object may be here as current."""
-        with contextlib.closing(Client()) as client:
-            client.publish(OIDS[:1], announced=True)
-            client.ask(OIDS[0], as_of_now=True, looks=True)
-            client.answer(First(), lost=False)
-            self.assertEqual(len(client.cache), 0)
-
     def test_a_server_that_knows_less(self):
         """It cannot be, in the same generation; nothing of it is kept."""
         with contextlib.closing(Cache(None, 100_000)) as cache:
@@ -275,33 +267,6 @@ class Rule(unittest.TestCase):
                 load.reply = Found(p64(as_of), b'', p64(1), None)
                 cache.answered(load)
                 self.assertEqual(len(cache), as_of - 4)
-
-    def test_what_is_dropped(self):
-        """And what is asked for, but not what is asked for later."""
-        with contextlib.closing(Cache(None, 100_000)) as cache:
-            for expected in 0, 1:
-                load, _ = cache.ask(OIDS[0], maxtid, cache.generation)
-                if not expected:
-                    cache.drop(OIDS)
-                load.reply = Found(p64(0), b'', p64(0), None)
-                cache.answered(load)
-                self.assertEqual(len(cache), expected)
-            cache.drop(OIDS)
-            self.assertEqual(len(cache), 0)
-
-    def test_what_is_there_already(self):
-        """A second load with another tid: it is not kept twice."""
-        with contextlib.closing(Cache(None, 100_000)) as cache:
-            cache.set_last_tid(p64(5))
-            for end in None, p64(5):
-                asked = [cache.ask(OIDS[0], p64(tid), cache.generation)[0]
-                         for tid in (3, 4)]
-                kept = []
-                for load in asked:
-                    load.reply = Found(p64(5), b'x', p64(2), end)
-                    cache.answered(load)
-                    kept.append((len(cache), cache.stats()))
-                self.assertEqual(*kept)
 
     def test_an_answer_that_is_no_revision(self):
         with contextlib.closing(Cache(None, 100_000)) as cache:

@@ -10,9 +10,6 @@ import ZEO.asyncio.client
 from ZEO.asyncio.client import Protocol
 from ZEO.ClientStorage import ClientStorage
 
-from fsyncstorage.client.opening import open_client
-from fsyncstorage.client.stock import StockClient
-from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.connection import greeting
 from fsyncstorage.wire import frames
 
@@ -69,22 +66,6 @@ class OfStock(Talking):
             client = ClientStorage(server.addr, wait_timeout=PATIENCE)
             with contextlib.closing(client):
                 commit(client, {1: b'x'}, f=lambda tid: None)
-
-
-class OfOurs(Talking):
-
-    def opened(self, server, **options):
-        client = open_client(server.addr, wait_timeout=PATIENCE, **options)
-        self.addCleanup(client.close)
-        return type(client)
-
-    def test_which_kind_of_client(self):
-        server = self.serve()
-        self.assertIs(self.opened(server), FsyncClient)
-        server = self.serve(self.open('other'), greets_as_stock=True)
-        self.assertIs(self.opened(server), StockClient)
-        # Whoever knows better says our hello all the same.
-        self.assertIs(self.opened(server, server_kind='ours'), FsyncClient)
 
 
 class Options(RunnerTestCase):

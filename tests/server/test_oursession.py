@@ -14,8 +14,6 @@ from unittest import mock
 from ZEO.StorageServer import never_resolve_conflict
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
-from ZODB.utils import p64
-from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.server import ballot
@@ -821,21 +819,6 @@ class Ends(StreamTestCase):
         self.assertEqual(self.stream.next(), frames.Goodbye(0))
         closing.result()
 
-    def test_no_goodbye_while_one_is_finishing(self):
-        """Nor behind one that is settled, and whose client was not told."""
-        for is_settled in False, True:
-            with self.subTest(is_settled=is_settled):
-                number = self.voted({1 + is_settled: record()})
-                session = self.session()
-                voted = session._ballots[number]
-                if is_settled:
-                    self.in_loop(lambda: session.settled(voted))
-                else:
-                    voted.state = ballot.FINISHING
-                self.in_loop(session.say_goodbye, session.connection.close)
-                self.assertRaises(ConnectionError, self.stream.next)
-                self.again()
-
     def test_of_a_client_that_does_not_read(self):
         """What it has voted does not wait for what nobody takes."""
         self.voted({1: record()})
@@ -850,38 +833,6 @@ class Ends(StreamTestCase):
             self.in_loop(self.session().end)
             until(lambda: not self.server.stats['1'].active_txns, 'aborted')
         self.check_nothing_is_left()
-
-
-class Gaps(StreamTestCase):
-    """A client that has missed something must not hear of what came later."""
-
-    level = 2
-
-    def tid(self, number):
-        """The tid of a transaction that nobody has committed."""
-        return p64(u64(self.service.last_tid) + number)
-
-    def announced(self, number):
-        """Another server, of which this one is a client, has told of it."""
-        return lambda: self.server.invalidate(
-            None, '1', self.tid(number), [oid(number)])
-
-    def test_a_client_that_reads_slowly(self):
-        """What it has not taken yet is not followed by what came later."""
-        commit(self.storage, {1: bytes(16 << 20)})  # more than buffers hold
-        stock = self.connect(self.server)
-        stock.ask('loadBefore', oid(1), maxtid)
-        self.stream.say(frames.Load(1, oid(1), maxtid))
-        sessions = self.service.sessions
-        until(lambda: all(each.connection.account.full for each in sessions),
-              'they do not read')
-        self.in_loop(lambda: self.server._invalidateCache('1'),
-                     self.announced(1))
-        later = self.tid(1)
-        for one in stock.socket, self.stream.socket:
-            with contextlib.suppress(ConnectionError):
-                while data := one.recv(1 << 20):
-                    self.assertNotIn(later, data)
 
 
 class Rubbish(StreamTestCase):

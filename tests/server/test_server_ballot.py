@@ -100,6 +100,12 @@ class Ballots(TestCase):
                 with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
                     self.assertEqual(file.read(), b'content')
 
+    def test_it_is_forgotten_once(self):
+        before, ballot = module.kept.memory_only, self.ballot()
+        for _ in range(2):
+            ballot.forget()
+            self.assertEqual(module.kept.memory_only, before)
+
     def test_more_stores_than_memory(self):
         """Also where many come at once; what was refused does not count."""
         ballot = self.ballot()

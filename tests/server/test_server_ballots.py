@@ -3,6 +3,7 @@
 import base64
 import random
 import threading
+import time
 from unittest import mock
 
 from ZEO.StorageServer import never_resolve_conflict
@@ -281,6 +282,32 @@ class Room(Served):
             [name.startswith('voter of') for name in threads],
             [True] * len(threads))
         self.assertGreaterEqual(len(threads), 2)
+
+    def test_behind_a_disk_that_was_slow(self):
+        """Threads do the next steps, for a while."""
+        write, vote = self.storage._append_shared, self.storage.tpc_vote
+        now, in_threads = [time.monotonic()], []
+
+        def slowly(*arguments):
+            now[0] += committer.LONG + 1
+            threading.Event().wait(0.001)  # the system counts it
+            return write(*arguments)
+
+        def noted(*arguments):
+            name = threading.current_thread().name
+            in_threads.append(name.startswith('voter of'))
+            return vote(*arguments)
+
+        clock = mock.Mock(monotonic=lambda: now[0], time=time.time)
+        self.patch(self.storage, tpc_vote=noted)
+        self.patch(committer, time=clock)
+        peer, _, _ = self.peers
+        with mock.patch.object(self.storage, '_append_shared', slowly):
+            peer.commit({1: b'x'})
+        peer.commit({2: b'x'})
+        now[0] += committer.RETREAT
+        peer.commit({3: b'x'})
+        self.assertEqual(in_threads, [False, True, False])
 
 
 class Incrementing:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import gc
 import logging
 import os
 import socket
@@ -10,9 +11,11 @@ import struct
 import threading
 import time
 import unittest
+import weakref
 from base64 import decodebytes
 from unittest import mock
 
+from ZODB.POSException import POSKeyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import maxtid
 from ZODB.utils import p64
@@ -28,6 +31,7 @@ from fsyncstorage.server import listening
 from fsyncstorage.server import listing
 from fsyncstorage.server import quiet
 from fsyncstorage.server import session
+from fsyncstorage.server import workers
 from fsyncstorage.wire import frames
 from perf import zeowire
 
@@ -408,20 +412,6 @@ class Frames(BoundsTestCase):
                 peer.answer(number)
         self.assertEqual(self.server.room._line._taken, 0)
 
-    def test_who_has_room_for_long(self):
-        """and does not need it, gives way to the one that waits."""
-        self.patch(incoming, ROOM=1 << 20)
-        self.patch(incoming, ROOM_SECONDS=0.01)
-        self.in_loop(self.new_room)
-        one, other = self.client(), self.client()
-        one.socket.sendall(self.long(5, 900 << 10)[:300 << 10])
-        until(lambda: self.in_loop(lambda: self.server.room._since), 'room')
-        with self.assertLogs(LOG, 'ERROR'):
-            other.socket.sendall(self.long(6, 800 << 10))
-            one.wait_for_end()
-        with self.assertRaises(ErrorReply):
-            other.answer(6)
-
     def test_who_has_had_room_for_longest(self):
         """gives way, and nobody else."""
         self.patch(incoming, ROOM=1 << 20, ROOM_SECONDS=0.01,
@@ -635,6 +625,69 @@ class Floods(BoundsTestCase):
             self.assertIsNone(client.call('getInvalidations', tid))
             self.assertIsNone(
                 service.look_up_invalidations(tid, service.last_tid))
+
+
+class InThreads(BoundsTestCase):
+    """Loads that threads do for the loop."""
+
+    def setUp(self):
+        super().setUp()
+        self.nothing_is_cached()
+        self.asking = self.client()
+
+    def refused(self, words):
+        with self.assertRaisesRegex(ErrorReply, words):
+            self.asking.load(1)
+
+    def test_no_thread_can_be_started(self):
+        """Whoever asks gets an error, until the system has one again."""
+        with mock.patch.object(
+                threading.Thread, 'start',
+                side_effect=RuntimeError("can't start new thread")), \
+                self.assertLogs(LOG, 'ERROR') as logs:
+            for _ in range(20):
+                self.refused('no thread could be started')
+        self.assertIn('a thread could not be started', logs.output[0])
+        self.assertEqual(self.asking.load(1)[0], b'one')
+
+    def test_code_that_would_end_a_thread(self):
+        self.patch(self.storage, loadBefore=mock.Mock(
+            side_effect=SystemExit('the end')))
+        for _ in range(20):
+            self.refused('it was ended by SystemExit')
+
+    def test_an_error_keeps_nothing(self):
+        """Such as a file, which a pack has replaced meanwhile."""
+        class Used:
+            pass
+
+        def load(oid, tid):
+            used = Used()
+            kept.append(weakref.ref(used))
+            raise POSKeyError(oid)
+
+        kept = []
+        self.patch(self.storage, loadBefore=load)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.refused('POSKeyError')
+        until(lambda: kept[0]() is None, 'it is let go')
+
+    def test_the_end_does_not_wait_for_ever(self):
+        """A load may wait for another server, which does not answer."""
+        held, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def load(oid, tid):
+            held.set()
+            go_on.wait(PATIENCE)
+
+        self.patch(self.storage, loadBefore=load)
+        self.patch(workers, END_WITHIN=0.01)
+        self.asking.ask('loadBefore', oid(1), maxtid)
+        self.assertTrue(held.wait(PATIENCE))
+        self.server.close()
+        self.assertFalse(go_on.is_set())
 
 
 class Writers(BoundsTestCase):

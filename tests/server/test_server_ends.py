@@ -123,17 +123,6 @@ class Wrappers(Served):
 
 class Ends(Served):
 
-    def test_a_shared_blob_that_is_not_there(self):
-        server = self.serve(self.open(blob_dir=self.path('blobs')))
-        peer = self.connect(server)
-        peer.begin()
-        peer.post('storeBlobShared', oid(1), b'\0' * 8, b'data',
-                  'nowhere.tmp', peer.id)
-        with self.assertLogs('fsyncstorage.server'):
-            with self.assertRaisesRegex(ErrorReply, 'FileNotFoundError'):
-                peer.answer(peer.ask('vote', peer.id))
-        self.connect(server).commit({2: b'the lock is free'})
-
     def test_a_signal_comes_between_two_callbacks(self):
         """Everybody was told of a commit, or nobody."""
         runner = Runner(mock.Mock(storages=()))

@@ -3,7 +3,6 @@
 """
 
 import contextlib
-import fcntl
 import itertools
 import os
 import threading
@@ -234,24 +233,6 @@ class Trouble(ArrivingTest):
                 read_on()
         self.until_over(cache)
         self.assertEqual(self.check(), set())
-
-    def test_a_child_that_has_the_files_too(self):
-        """A lock that it shares is over when the parent says so."""
-        flock = fcntl.flock
-
-        def flock_and_fork(file, how):
-            flock(file, how)
-            if how & fcntl.LOCK_EX:
-                self.addCleanup(os.close, os.dup(file.fileno()))
-
-        cache = self.cache()
-        with mock.patch.object(fcntl, 'flock', flock_and_fork):
-            file = self.begun(cache)
-            self.error = DownloadFailed('it did not come')
-            rest = Thread(file.readall)
-            self.go_on.set()
-            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
-                rest.result()
 
     def test_closing_the_cache(self):
         cache = self.cache()

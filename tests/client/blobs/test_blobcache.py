@@ -64,17 +64,6 @@ class Loading(BlobCacheTest):
                 self.read(cache, number)
             self.assertEqual(self.server.asked, 2 * [(number, 0)])
 
-    def test_what_is_closed_leaves_nothing(self):
-        self.server.put(1, 1000)
-        before = os.listdir('/dev/fd')
-        cache = self.cache()
-        self.load(cache, 1)
-        cache.close()
-        cache.close()
-        self.assertEqual(len(os.listdir('/dev/fd')), len(before))
-        self.assertEqual(
-            set(os.listdir(self.disk.own)), {'parts', 'total'})
-
 
 class Mode(BlobCacheTest):
     """Who may read a file may go there; under any umask."""
@@ -191,30 +180,6 @@ class Limit(BlobCacheTest):
         self.cache(limit=6000)
         self.assertEqual(self.check(), self.names(2, 3))
 
-    def test_what_is_used_while_others_leave_stays(self):
-        numbers = range(20, 40)
-        for number in range(20, 45):
-            self.server.put(number, 500)
-        cache = self.cache()
-        for number in numbers:
-            self.load(cache, number)
-        self.load(cache, 40)    # in place of 20; 21 and 22 are the next ones
-        cache.load(oid(21), SERIAL)
-        self.load(cache, 41)
-        self.assertEqual(self.check(), self.names(21, *range(23, 42)))
-
-    def test_a_download_is_not_evicted(self):
-        cache, other = self.cache(), self.cache()
-
-        def sending(download, piece):
-            self.server.sending = lambda *args: None
-            for number in 2, 3, 4, 5:
-                self.load(other, number)
-
-        self.server.sending = sending
-        self.load(cache, 1)
-        self.assertEqual(self.check(), self.names(1, 4, 5))
-
 
 class Guests(BlobCacheTest):
 
@@ -257,14 +222,6 @@ class Guests(BlobCacheTest):
         cache.close()
         self.assertEqual(self.check(), set())
 
-    def test_one_that_vanishes(self):
-        cache = self.cache()
-        cache.load(oid(2), SERIAL)
-        shutil.rmtree(self.disk.own)
-        self.cache(limit=None).load(oid(2), SERIAL)
-        self.read(cache, 2)
-        self.assertEqual(len(self.server.asked), 2)
-
     def test_no_room_beside_what_is_being_downloaded(self):
         """For what does not fit, nothing is removed."""
         self.server.put(4, 9000)
@@ -288,24 +245,6 @@ class OneDownload(BlobCacheTest):
     def setUp(self):
         super().setUp()
         self.server.put(1, 3500)
-
-    def test_a_blob_that_came_just_now(self):
-        """Between two steps of who would download it."""
-        cache, other = self.cache(), self.cache()
-        open_ = os.open
-        parts = []
-
-        def open_late(path, *args):
-            if '/parts/' in path:
-                parts.append(path)
-                if len(parts) == 1:
-                    self.load(other, 1)
-            return open_(path, *args)
-
-        with mock.patch.object(os, 'open', open_late):
-            self.load(cache, 1)
-        self.assertEqual(self.server.asked, [(1, 0)])
-        self.assertEqual(self.check(), self.names(1))
 
     def test_the_next_one_takes_over(self):
         def fail(download, piece):
@@ -560,36 +499,6 @@ class LostTotal(BlobCacheTest):
         super().setUp()
         for number in range(1, 6):
             self.server.put(number, 3000)
-
-    def shortened(self):
-        os.truncate(self.disk.total_file, 5)
-
-    def removed(self):
-        os.remove(self.disk.total_file)
-
-    def unknown(self):
-        with open(self.disk.total_file, 'r+b') as file:
-            file.write(b'\xff' * 8)
-
-    def cleared(self):
-        shutil.rmtree(self.disk.own)
-
-    ways = shortened, removed, unknown, cleared
-
-    def test_at_a_start_and_in_use(self):
-        for damage in self.ways:
-            with self.subTest(damage.__name__):
-                cache, other = self.cache(), self.cache()
-                for number in 1, 2, 3:
-                    self.load(cache, number)
-                damage(self)
-                self.load(other, 4)
-                self.load(cache, 5)
-                self.assertEqual(self.check(), self.names(3, 4, 5))
-                damage(self)
-                self.cache(limit=6000)
-                self.assertEqual(self.check(), self.names(4, 5))
-                shutil.rmtree(self.home)
 
     def test_files_that_somebody_has_removed(self):
         """They count until room is needed."""
