@@ -226,6 +226,12 @@ class Ends(RepackingCase):
                 self.is_over(pack)
                 follower.close()
 
+    def test_a_node_that_takes_over(self):
+        """It packs for itself, or not at all."""
+        follower, pack = self.begun()
+        self.handed_over(follower)
+        self.is_over(pack)
+
     def test_a_stop_within_the_swap(self):
         follower, pack = self.begun()
         self.logged.swap()
