@@ -226,6 +226,12 @@ class Ends(RepackingCase):
                 self.is_over(pack)
                 follower.close()
 
+    def test_a_node_that_takes_over(self):
+        """It packs for itself, or not at all."""
+        follower, pack = self.begun()
+        self.handed_over(follower)
+        self.is_over(pack)
+
     def test_a_close_while_the_swap_waits(self):
         follower, pack = self.begun()
         self.logged.swap()
