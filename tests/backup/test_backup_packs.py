@@ -21,7 +21,6 @@ from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import restore
 from fsyncstorage.backup import segment
-from fsyncstorage.backup import uploader as uploaders
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.restore import NotRestored
 from fsyncstorage.backup.store import StoreError
@@ -44,7 +43,6 @@ class Packed(Shipped):
 
     def setUp(self):
         super().setUp()
-        self.patch(uploaders, SLICE=0)
         #: Each Data.fs that was packed, when it was, and the one that is.
         self.files = []
         self._restored = 0

@@ -18,7 +18,6 @@ from fsyncstorage.backup import content
 from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import restore
 from fsyncstorage.backup import timeline
-from fsyncstorage.backup import uploader as uploaders
 from fsyncstorage.backup import verification
 from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.restore import NotRestored
@@ -50,7 +49,6 @@ class PowerCuts(Shipped):
     def setUp(self):
         super().setUp()
         self.patch(content, PART=2000)
-        self.patch(uploaders, SLICE=0)
         os.mkdir(self.path('store'))
         self.store = Directory(self.path('store'))
         #: How long the log was, and the tid that was said to be shipped then.

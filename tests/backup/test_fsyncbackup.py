@@ -434,8 +434,8 @@ class Running(Command):
                          self.content_of_file())
 
     def test_a_round_begins_a_period_after_the_last(self):
-        """However long that took."""
-        clock, pauses = [0.0], []
+        """However long that took; what is between is for a base."""
+        clock, pauses, until = [0.0], [], []
         rounds = iter([0.004, 0.5, 0, 0])
         uploader = self.uploader(start=False)
 
@@ -451,11 +451,12 @@ class Running(Command):
         def ship():
             clock[0] += next(rounds)
 
-        uploader.ship = ship
+        uploader.ship, uploader.put_more_of_base = ship, until.append
         self.patch(running, time=mock.Mock(
             time=time.time, monotonic=lambda: clock[0]))
         running.run(uploader, Stop())
         self.assertEqual(pauses, [0.006, 0, 0.01])
+        self.assertEqual(until, [0.01, 0.02, 0.52])
 
     def test_a_server_that_comes_later(self):
         self.handout.close()

@@ -37,7 +37,7 @@ def once(uploader: Uploader) -> None:
     began = time.time()
     uploader.start()
     uploader.ship()
-    while uploader.put_more_of_base():
+    while uploader.put_more_of_base(time.monotonic() + PERIOD):
         uploader.ship()
     uploader.beat()
     _say(uploader, began)
@@ -56,7 +56,7 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
                 logger.info('%s: goes on at position %d', uploader,
                             uploader.tip.position)
             uploader.ship()
-            is_busy = uploader.put_more_of_base()
+            uploader.put_more_of_base(due)
             if time.monotonic() >= next_beat:
                 uploader.beat()
                 next_beat = time.monotonic() + BEAT
@@ -71,8 +71,7 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
         else:
             if trouble is not None:
                 logger.info('%s: it works again', uploader)
-            trouble, pause = None, (0.0 if is_busy else
-                                    max(0.0, due - time.monotonic()))
+            trouble, pause = None, max(0.0, due - time.monotonic())
             shipped = began
         _say(uploader, shipped)
         stop.wait(pause)

@@ -43,9 +43,6 @@ from .timeline import History
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for a base, from one round to the next.
-SLICE = 0.1
-
 
 class Stopped(Exception):
     """This uploader must not go on; the message says what to do."""
@@ -282,16 +279,16 @@ class Uploader:
                 ' to %s: what was between is lost', self._prefix.path,
                 points.named(found.time), points.named(tip.tid))
 
-    def put_more_of_base(self) -> bool:
-        """Some steps of the base of this generation; is there more?"""
+    def put_more_of_base(self, until: float = 0.0) -> bool:
+        """Steps of the base of this generation, up to that time of the
+        monotonic clock, but at least one; is there more?"""
         try:
             if self._base_of != self.tip.generation:
                 self._base = base.put(
                     self._history, self._prefix.file, self.tip)
                 self._base_of = self.tip.generation
-            end = time.monotonic() + SLICE
             for _ in self._base:
-                if time.monotonic() >= end:
+                if time.monotonic() >= until:
                     return True
             return False
         except Exists:  # another uploader has put it
