@@ -675,19 +675,20 @@ class InThreads(BoundsTestCase):
 
     def test_the_end_does_not_wait_for_ever(self):
         """A load may wait for another server, which does not answer."""
-        held, go_on = threading.Event(), threading.Event()
+        held, go_on, ended = (threading.Event() for _ in range(3))
         self.addCleanup(go_on.set)
 
         def load(oid, tid):
             held.set()
             go_on.wait(PATIENCE)
+            ended.set()
 
         self.patch(self.storage, loadBefore=load)
         self.patch(workers, END_WITHIN=0.01)
         self.asking.ask('loadBefore', oid(1), maxtid)
         self.assertTrue(held.wait(PATIENCE))
         self.server.close()
-        self.assertFalse(go_on.is_set())
+        self.assertFalse(ended.is_set())
 
 
 class Writers(BoundsTestCase):
