@@ -13,7 +13,7 @@ until the log and the disk have it.
 
 The lag of the standby is the time from the moment at which the primary has
 acknowledged a batch until the standby has it on its disk; it is below zero
-where the standby was faster.
+where the standby was faster.  A standby looks four times a second.
 """
 
 import contextlib
@@ -356,7 +356,7 @@ def claims(document):
         yield Claim(
             f'p99 of the lag of the standby, {size} bytes, 16 threads',
             'commits', {'threads': 16, 'size': size}, QUORUM,
-            'lag_p99_seconds', under=0.1)
+            'lag_p99_seconds', under=0.3)
 
 
 def added(contestants):
