@@ -1,18 +1,15 @@
-"""Reads of a client: threads that read at the same time, and no readers.
+"""Reads of a client: threads that read at the same time, and odd callers.
 
 (By the processes of a server: test_client_readers.)
 """
 
 import contextlib
-import os
 import threading
 from unittest import mock
 
-from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 
 from fsyncstorage.client import reads
-from fsyncstorage.server.blobstream import READ_AT_ONCE
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -78,24 +75,6 @@ class ThreadsOverTLS(Threads):
 class ThreadsOverAUnixSocket(Threads):
 
     address = 'socket'
-
-
-class WithoutReaders(ConnectedTestCase):
-
-    records = {1: b'data'}
-
-    def test_without_any(self):
-        """All of it comes over the stream."""
-        content = os.urandom(4 * READ_AT_ONCE)
-        serial = self.store_blob(2, content)
-        client = self.connect(blob_dir=self.path('cache'))
-        self.assertEqual(self.load(client, 1), (b'data', self.tid, None))
-        self.assertRaises(POSKeyError, self.load, client, 9)
-        with open(client.loadBlob(oid(2), serial), 'rb') as file:
-            self.assertEqual(file.read(), content)
-        self.assertRaises(POSKeyError, client.loadBlob, oid(1), self.tid)
-        client.prefetch([oid(2)], maxtid)
-        self.assertEqual(self.load(client, 2)[1], serial)
 
 
 class Prefetching(ConnectedTestCase):
