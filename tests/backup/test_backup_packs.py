@@ -268,6 +268,55 @@ class Generations(Packed):
         self.check_points()
         self.check_newest()
 
+    def test_an_answer_that_is_lost_behind_a_pack(self):
+        """The writer alone has the rest of the old file."""
+        self.patch(content, PART=400)
+        uploader = self.uploader()
+        self.write()
+        uploader.ship()
+        for number in range(6):
+            self.change(7, b'in no other file %d' % number * 30)
+        self.pack()
+        os.remove(self.path('Data.fs.old'))
+        create, lost = self.store.create, []
+
+        def losing(key, data):
+            create(key, data)
+            if '/log/' in key and not lost:
+                lost.append(key)
+                raise StoreError('no answer')
+
+        self.store.create = losing
+        with self.assertRaisesRegex(StoreError, 'no answer'):
+            uploader.ship()
+        uploader.ship()
+        self.check_newest()
+        self.check_points()
+
+    def test_a_restore_to_a_point_beside_an_old_file(self):
+        """That has what came behind the point, and is no part of it."""
+        self.write()
+        uploader = self.uploader()
+        uploader.ship()
+        wanted = self.change(1, b'the point')
+        uploader.ship()
+        self.change(1, b'the accident')
+        self.change(2)
+        uploader.ship()
+        self.pack()
+        self.change(3)
+        uploader.ship()
+        self.storage.close()
+        for name in 'Data.fs', 'Data.fs.index':
+            os.remove(self.path(name))
+        shutil.rmtree(self.path('Data.fs.blobs'))
+        restore.restore(self.history(), self.path(),
+                        self.path('Data.fs.blobs'), wanted)
+        self.storage = self.handed_out()
+        self.change(5, b'life goes on')
+        self.uploader(new_timeline='restored').ship()
+        self.check_newest(2)
+
     def test_something_else_in_the_place_of_the_old_file(self):
         self.write()
         self.uploader().ship()

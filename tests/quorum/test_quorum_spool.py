@@ -4,6 +4,7 @@ start, and if the log does not have it any more.
 """
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
 from fsyncstorage.pack import progress
+from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import rejoin
 from fsyncstorage.quorum.following import repacking
 from fsyncstorage.quorum.following import spool
@@ -154,6 +156,39 @@ class Goes(SpoolTest):
         standby.close()
         self.patch(repacking, Bulk=bulk)
         self.has_come_to_the_end(self.standby())
+
+
+class AFullDisk(SpoolTest):
+    """For a moment, at the swap."""
+
+    def test_the_swap_is_tried_again(self):
+        self.patch(module, SOON=PATIENCE)
+        save, failed = states.save, []
+
+        def failing(path, state, read, node, becoming=None):
+            if becoming is not None and not failed:
+                failed.append(becoming)
+                raise OSError(errno.ENOSPC, 'No space left on device')
+            save(path, state, read, node, becoming)
+
+        standby = self.standby()
+        with mock.patch.object(states, 'save', failing):
+            self.logged.begin_pack()
+            self.logged.write(30).swap()
+            self.has_come_to_the_end(standby)
+        self.assertTrue(failed)
+
+
+class Figures(SpoolTest):
+
+    def test_none_is_behind_after_a_swap(self):
+        """The end of the log is measured in the file that was replaced."""
+        self.patch(module, SOON=PATIENCE, MEASURED_EVERY=0.0)
+        standby = self.standby()
+        self.logged.write(30, 40)
+        self.logged.begin_pack().swap()
+        self.has_come_to_the_end(standby)
+        self.assertEqual(standby.lag, (0, 0))
 
 
 class MadeAnew(SpoolTest):

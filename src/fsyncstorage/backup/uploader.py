@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 
+from ..format import scan
 from ..format.window import Window
 from . import base
 from . import content
@@ -152,11 +153,13 @@ class Uploader:
                 act()
                 return
             except Exists as there:
-                before = self.tip
+                before, file = self.tip, self._file
                 self._resume()
                 if self.tip == before:
                     raise StoreError(f'{there}, and the store does not list it'
                                      ' yet') from None
+                if file is not None and self._has_last(file):
+                    self._file = file  # it may have lost its name, and has more
 
     def _agree(self) -> None:
         """Go on with the file that is handed over, behind all of those that
@@ -176,7 +179,8 @@ class Uploader:
         """`is_surely`: the storage that has it open had what was shipped last.
         """
         kept = file.kept()
-        if kept is not None and self._has_last(kept):
+        if kept is not None and self._has_last(kept) and (
+                not self._has_last(file) or self._is_made_of(file, kept)):
             self._ship_from(kept)
         if self._has_last(file):
             return
@@ -187,6 +191,14 @@ class Uploader:
 
     def _has_last(self, file: File) -> bool:
         return self._last is None or _has(file, self._last)
+
+    def _is_made_of(self, file: File, kept: File) -> bool:
+        """Has it the last transaction of the old file?  One that was restored
+        to an earlier point has not."""
+        last = scan.transaction_before(Window(kept.read, kept.end), kept.end)
+        return last is not None and packed(
+            Window(file.read, file.end), self.tip._replace(tid=last.tid), False
+            ) is not None
 
     def _is_between(self, kept: File) -> bool:
         """Of two packs, has the first one made it, with all that was shipped,

@@ -186,10 +186,9 @@ class Follower:
                 self._spooling = Spooling(
                     self.log, self._spool, swap, self.blobs)
             raise
+        states.save(self.name, self.whole, self.read, self.identity, becoming)
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)
-            states.save(
-                self.name, self.whole, self.read, self.identity, becoming)
             try:
                 self._repacking.replace(made)
             except OSError as error:

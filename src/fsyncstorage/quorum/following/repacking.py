@@ -326,7 +326,7 @@ class OwnPack:
         if self._blobs is not None and self._bulk.removed is not None:
             packedblobs.take_away(
                 self._blobs, self._path, self._bulk.removed, links=False)
-        self._release()
+        self._release(but_new=True)
         self.watch.over(made.becoming.size)
 
     def close(self) -> None:
@@ -347,9 +347,9 @@ class OwnPack:
             self._bulk.leave_nothing()
         self._release()
 
-    def _release(self) -> None:
+    def _release(self, but_new: bool = False) -> None:
         if self._bulk is not None:
-            self._bulk.close(but_new=self._is_made)
+            self._bulk.close(but_new)
             self._bulk = None
 
 

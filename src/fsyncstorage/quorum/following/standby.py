@@ -132,8 +132,10 @@ class Standby:
     @property
     def lag(self) -> Lag:
         synced = self._follower.synced
-        return Lag(max(0, self._head - synced.place.sequence),
-                   max(0, self._head_end - synced.end))
+        records = max(0, self._head - synced.place.sequence)
+        # (An end may be that of a file which a pack has replaced since.)
+        return Lag(records, max(0, self._head_end - synced.end)
+                   if records else 0)
 
     @property
     def why_not_ready(self) -> str | None:
