@@ -268,6 +268,32 @@ class Generations(Packed):
         self.check_points()
         self.check_newest()
 
+    def test_a_store_that_fails_behind_an_old_file(self):
+        """What is put next knows by which storage that was open."""
+        root = DB(self.storage).open().root()
+        root[1] = gone = PersistentMapping()
+        transaction.commit()
+        self.uploader().ship()
+        del root[1]
+        transaction.commit()
+        gone[0] = 'nothing refers to it'
+        transaction.commit()
+        self.pack(gc=True)
+        create, puts = self.store.create, []
+
+        def failing(key, data):
+            if key.startswith('main/t000001/log/'):
+                puts.append(key)
+                if len(puts) == 2:
+                    raise StoreError('away')
+            create(key, data)
+
+        self.store.create = failing
+        with self.assertRaisesRegex(StoreError, 'away'):
+            self.uploader()
+        self.uploader().ship()
+        self.check_newest()
+
     def test_an_answer_that_is_lost_behind_a_pack(self):
         """The writer alone has the rest of the old file."""
         self.patch(content, PART=400)

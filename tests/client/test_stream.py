@@ -148,7 +148,7 @@ class Streams(TestCase):
             waiting.append(Thread(self.stream.ask, frames.Ping(0)))
             asked.append(self.far.next().number)
         interrupt(waiting[1], ZeroDivisionError)
-        # It may come before the second thread waits: then the stream has ended.
+        # Before the second thread waits, it ends the stream at once.
         with contextlib.suppress(BrokenPipeError, ClientDisconnected):
             self.far.say(frames.Pong(asked[0], z64))
             waiting[0].result()  # and hands the right to read on

@@ -161,6 +161,30 @@ class Packed(Case):
         commit(storage, {0: record(9)}, {0: tid})
         self.check_that_the_copy_leads()
 
+    def test_a_node_that_packs_behind_the_rounds(self):
+        """The log does not wait while all of the packed file is copied."""
+        storage = self.leading()
+        tid = commit(storage, {0: record(1)})
+        for number in range(2, 9):
+            tid = commit(storage, {0: record(number)}, {0: tid})
+        until(lambda: states.load(self.a.path).tie.tid == tid, 'all is kept')
+        newer, noted = copying._newer, []
+
+        def and_pack(source):
+            if not noted:
+                storage.pack(time.time(), referencesf)
+            until(lambda: states.load(source).becoming is None, 'swapped')
+            noted.append(C in self.engine.kept)
+            return newer(source)
+
+        copies = []
+        with mock.patch.object(copying, '_newer', and_pack):
+            self.copied(tell=lambda stage, position: copies.append(
+                C in self.engine.kept))
+        self.assertNotIn(True, copies)
+        commit(storage, {0: record(9)}, {0: tid})
+        self.check_that_the_copy_leads()
+
     def test_files_that_do_not_belong_together(self):
         with open(self.a.path, 'wb') as file:
             file.write(b'FS2')

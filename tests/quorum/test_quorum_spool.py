@@ -11,6 +11,8 @@ import time
 from unittest import mock
 
 from ZODB.serialize import referencesf
+from ZODB.utils import p64
+from ZODB.utils import z64
 
 from fsyncstorage import datafile
 from fsyncstorage.pack import progress
@@ -24,6 +26,7 @@ from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.log import reading
 from fsyncstorage.quorum.roles import takeover
+from fsyncstorage.storage import opening
 
 from ..pack.phases import held_up
 from ..support import PATIENCE
@@ -177,6 +180,7 @@ class AFullDisk(SpoolTest):
             self.logged.write(30).swap()
             self.has_come_to_the_end(standby)
         self.assertTrue(failed)
+        self.assertIsNotNone(opening.load_index(self.path()))
 
 
 class Figures(SpoolTest):
@@ -250,6 +254,60 @@ class Blobs(BlobNodeTest):
         self.assertEqual(self.contents('b'), [b'later', b'new'])
         self.has_what_the_log_has('b')
         until(lambda: not self.lists('b'), 'no list is left')
+
+
+    def test_no_place_within_a_batch_is_noted(self):
+        """Its first records name its blobs, which come with its last one: the
+        log has to keep those."""
+        goes_on = threading.Event()
+
+        class Held(repacking.Bulk):
+
+            def copied(self, *args):
+                goes_on.wait()
+                return super().copied(*args)
+
+        self.patch(module, LOOK_EVERY=0.01, SOON=0.01)
+        self.patch(repacking, Bulk=Held)
+        storage = self.lead(pack_process=False, pack_gc=False)
+        log = Behind(self.engine)
+        standby = Standby(self.follow(log=log), 1 << 30)
+        self.addCleanup(standby.close)
+        self.addCleanup(goes_on.set)
+        standby.start()
+        old = self.commit_blobs(storage, {1: b'old'})
+        self.commit_blobs(storage, {1: b'new'}, {1: old})
+        storage.pack(time.time() + 1, referencesf)
+        until(lambda: standby.follower.noted == self.engine.head, 'noted')
+        before = self.engine.head
+        log.last = before.sequence + 2
+        batch = self.begin_blobs(storage, {2: b'acknowledged'})
+        for number in range(3, 7):
+            storage.store(p64(number), z64, b'.' + bytes(900_000), '', batch)
+        storage.tpc_vote(batch)
+        storage.tpc_finish(batch)
+        self.assertGreater(self.engine.head.sequence, log.last)
+        spooled = self.path('b/Data.fs.quorum.spool')
+        until(lambda: bytes(900_000) in content(spooled), 'it is read')
+        self.assertEqual(standby.follower.noted, before)
+        log.last = self.engine.head.sequence
+        until(lambda: standby.follower.noted == self.engine.head, 'noted')
+        self.assertIn(b'acknowledged', self.contents('b'))
+
+
+class Behind(FakeLog):
+    """Its reader is slower than its writer."""
+
+    last = 1 << 60
+
+    def read(self, sequence, member=None):
+        return super().read(sequence, member)[:max(
+            0, self.last + 1 - sequence)]
+
+
+def content(path):
+    with open(path, 'rb') as file:
+        return file.read()
 
 
 class Stale(FakeLog):

@@ -42,8 +42,11 @@ class File:
     """A data file, up to its end; what is before that never changes."""
 
     def __init__(self, file: Descriptor, blobs: LocalBlobs | None,
-                 old_blobs: str | None) -> None:
+                 old_blobs: str | None,
+                 instance: bytes = NO_INSTANCE) -> None:
+        """`instance`: of the storage that has, or had, it open."""
         self._file = file
+        self.instance = instance
         self._blobs = blobs
         self._old_blobs = old_blobs
 
@@ -54,11 +57,6 @@ class File:
     @property
     def has_its_name(self) -> bool:
         return True
-
-    @property
-    def instance(self) -> bytes:
-        """Of the storage that has it open."""
-        return NO_INSTANCE
 
     def read(self, length: int, position: int) -> bytes:
         """As `os.pread`, but all of it."""
@@ -92,15 +90,16 @@ class HandedFile(File):
                 and self._map.is_of(self._status) and self.has_its_name):
             raise NotAMap(f'the socket beside {path} belongs to another file')
         super().__init__(self._file, _blobs(blob_dir, marker),
-                         blob_dir and blob_dir + OLD)
+                         blob_dir and blob_dir + OLD, self._map.instance)
 
-    def kept(self) -> File | None:
-        """The file that a pack has replaced by this one, if it is there."""
+    def kept(self, instance: bytes) -> File | None:
+        """The file that a pack has replaced by this one, if it is there; which
+        storage had it open, the caller knows."""
         path = self._path + OLD
         with contextlib.suppress(FileNotFoundError):
             if not self.is_at(path):
                 file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-                return File(file, self._blobs, self._old_blobs)
+                return File(file, self._blobs, self._old_blobs, instance)
         return None
 
     def is_same(self, other: 'HandedFile') -> bool:
@@ -116,10 +115,6 @@ class HandedFile(File):
             return self.is_at(self._path)
         except OSError:
             return False
-
-    @property
-    def instance(self) -> bytes:
-        return self._map.instance
 
     @property
     def is_retired(self) -> bool:

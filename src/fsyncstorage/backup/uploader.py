@@ -159,7 +159,7 @@ class Uploader:
                     raise StoreError(f'{there}, and the store does not list it'
                                      ' yet') from None
                 if file is not None and self._has_last(file):
-                    self._file = file  # it may have lost its name, and has more
+                    self._file = file  # a pack may have replaced it
 
     def _agree(self) -> None:
         """Go on with the file that is handed over, behind all of those that
@@ -172,13 +172,15 @@ class Uploader:
             with contextlib.suppress(Unreachable):  # its blobs may be gone
                 self._ship_from(before)
         if self._last is not None:
-            self._go_over_packs(file, self._last.instance == file.instance)
+            self._go_over_packs(file, self._last.instance)
         self._file = file
 
-    def _go_over_packs(self, file: HandedFile, is_surely: bool) -> None:
-        """`is_surely`: the storage that has it open had what was shipped last.
-        """
-        kept = file.kept()
+    def _go_over_packs(self, file: HandedFile, instance: bytes) -> None:
+        """`instance`: of the storage that had open what was shipped last.  It
+        stands in what is put here, too: so if the store fails in the middle,
+        the next try knows the same."""
+        is_surely = instance == file.instance
+        kept = file.kept(instance)
         if kept is not None and self._has_last(kept) and (
                 not self._has_last(file) or self._is_made_of(file, kept)):
             self._ship_from(kept)

@@ -78,10 +78,14 @@ def copied(source: str, path: str, log: Log, name: bytes,
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         stack.callback(datafile.remove_if_there, path + SUFFIX)
-        kept: Kept | None = None
-        for _ in range(ROUNDS):
+        kept = _copy_more(source, path + SUFFIX, None, log, tell, blobs)
+        for _ in range(ROUNDS - 1):
             kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
         noted = _newer(source)
+        while noted.state.generation != kept.state.generation:
+            # It was packed: what is copied anew needs no note, either.
+            kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
+            noted = _newer(source)
         stack.enter_context(_noted(author, log, noted))
         _refuse_if_trimmed(source, noted, log)
         kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)

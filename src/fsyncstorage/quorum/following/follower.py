@@ -105,7 +105,7 @@ class Follower:
     @property
     def noted(self) -> Place:
         """Up to here the log need not keep anything for this node."""
-        return max(self.kept.place, self._spool.last)
+        return max(self.kept.place, self._spool.whole)
 
     @property
     def waits_for_its_pack(self) -> bool:

@@ -33,6 +33,7 @@ from ...pack.bulk import Bulk
 from ...pack.copying import Copier
 from ...pack.plan import Job
 from ...pack.plan import NothingToDo
+from ...pack.process import Gone
 from ...pack.progress import Cancelled
 from ...pack.progress import PackWatch
 from ..history.fold import Pack
@@ -230,7 +231,7 @@ class OwnPack:
         # The thread sets one of these two.
         self._copier: Copier | None = None
         self._failure: NotMade | None = None
-        self._is_made = False
+        self._made: Made | None = None
         self._thread = threading.Thread(
             target=self._work, args=(job, own_process),
             name=f'pack of {path}', daemon=True)
@@ -280,14 +281,15 @@ class OwnPack:
         """The new file, made from all of the old one before `end`.
 
         The thread has ended.  NotMade: there is no new file, or not the wanted
-        one.
+        one.  After an error of the caller it is asked for again.
         """
+        if self._made is not None and self._made.becoming == becoming:
+            return self._made
         if self._failure is None:
             try:
                 self._copy_to(end)
-                new = self._checked(becoming)
-                self._is_made = True
-                return new
+                self._made = self._checked(becoming)
+                return self._made
             except Exception as error:
                 self._fail(error)
         assert self._failure is not None
@@ -337,7 +339,7 @@ class OwnPack:
         """
         self.watch.cancel()
         self._thread.join()
-        if self._is_made:
+        if self._made is not None:
             self._release()
         else:
             self._remove()
@@ -364,7 +366,8 @@ def _failure(path: str, error: BaseException) -> NotMade:
     logger.warning('%s: the pack of this node failed: %r', path, error)
     failure = NotMade(
         f'the pack failed: {type(error).__name__}: {error}',
-        may_pass=isinstance(error, OSError) and error.errno in NO_ROOM)
+        may_pass=isinstance(error, Gone) or (
+            isinstance(error, OSError) and error.errno in NO_ROOM))
     # (Its traceback would keep files open.)
     failure.__cause__ = error.with_traceback(None)
     return failure

@@ -56,6 +56,10 @@ class Spool:
         self._records: list[tuple[int, int]] = []
         #: The number of the first one, and the place of the last one.
         self.first, self.last = 0, Place(0, log)
+        #: The place of the last one behind which no batch is incomplete.  Only
+        #: then the blobs of the batch are here: so the log keeps what follows.
+        self.whole = self.last
+        self._is_in_batch = False
         if os.path.isfile(self._path):
             self._file = datafile.open_existing(self._path)
             self._read()
@@ -90,6 +94,14 @@ class Spool:
         self.last = place_of(raw)
         if len(self._records) == 1:
             self.first = self.last.sequence
+        record = parse(raw)
+        if isinstance(record.body, Data):
+            self._is_in_batch = (
+                record.position + len(record.body.data) < record.body.end)
+        elif isinstance(record.body, Epoch):
+            self._is_in_batch = False
+        if not self._is_in_batch:
+            self.whole = self.last
 
     def add(self, records: Sequence[bytes]) -> None:
         """Durably.  They follow the last one."""
@@ -119,9 +131,9 @@ class Spool:
         """Some records, from this number on."""
         if self._file is None or sequence < self.first:
             return []
-        number = self._file.fileno()
+        number, begun = self._file.fileno(), sequence - self.first
         return [os.pread(number, length, begin) for begin, length in
-                self._records[sequence - self.first:][:AT_ONCE]]
+                self._records[begun:begun + AT_ONCE]]
 
     def kept(self, place: Place) -> None:
         """The state behind this record is kept.  (One that does not come up to
@@ -132,6 +144,7 @@ class Spool:
             self.close()
             self._records.clear()
             self.first, self.last = 0, Place(0, self._log)
+            self.whole, self._is_in_batch = self.last, False
 
     def close(self) -> None:
         if self._file is not None:

@@ -114,7 +114,7 @@ class Earlier:
     Its bytes count for the limit, and blobs must not be removed before the
     records that name them.  So until a record is read, nothing after it is
     trimmed (trimming).  And until all are read, no blob is considered unnamed
-    (staging).
+    (tidying).
 
     One member of the log may be wrong, and show records that the others do not
     have.  So each record has to be linked to the one before, up to the one
