@@ -252,8 +252,8 @@ class Generations(Packed):
         self.uploader().ship()
         self.check_points()
 
-    def test_a_pack_that_drops_the_last_transaction(self):
-        """Its only object is garbage."""
+    def pack_the_last_transaction_away(self):
+        """Its only object is garbage; only what was before it is shipped."""
         root = DB(self.storage).open().root()
         root[1] = gone = PersistentMapping()
         transaction.commit()
@@ -263,6 +263,9 @@ class Generations(Packed):
         gone[0] = 'nothing refers to it'
         transaction.commit()
         self.pack(gc=True)
+
+    def test_a_pack_that_drops_the_last_transaction(self):
+        self.pack_the_last_transaction_away()
         uploader = self.uploader()
         uploader.ship()
         self.check_points()
@@ -270,15 +273,7 @@ class Generations(Packed):
 
     def test_a_store_that_fails_behind_an_old_file(self):
         """What is put next knows by which storage that was open."""
-        root = DB(self.storage).open().root()
-        root[1] = gone = PersistentMapping()
-        transaction.commit()
-        self.uploader().ship()
-        del root[1]
-        transaction.commit()
-        gone[0] = 'nothing refers to it'
-        transaction.commit()
-        self.pack(gc=True)
+        self.pack_the_last_transaction_away()
         create, puts = self.store.create, []
 
         def failing(key, data):

@@ -1,5 +1,6 @@
 """Nodes with blobs: one that writes, and others that follow, over one log."""
 
+import contextlib
 import glob
 import os
 import pickle
@@ -128,7 +129,9 @@ class BlobNodeTest(NodeTest):
         """What is on the lists of objects whose blobs are new."""
         found = []
         for path in glob.glob(self.path_of(node) + '.quorum.blobs-*'):
-            with open(path, 'rb') as file:
+            # (Its node may remove it meanwhile.)
+            with contextlib.suppress(FileNotFoundError), \
+                    open(path, 'rb') as file:
                 found.append(file.read())
         return found
 

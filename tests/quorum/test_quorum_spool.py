@@ -224,10 +224,10 @@ class Blobs(BlobNodeTest):
 
     level = 2
 
-    def test_they_are_fetched_before_the_place_is_noted(self):
-        """The log removes them with their records."""
+    def late(self, log):
+        """The storage that leads, a standby by this log, whose pack waits for
+        an event, and that."""
         goes_on = threading.Event()
-        self.addCleanup(goes_on.set)
 
         class Held(repacking.Bulk):
 
@@ -238,12 +238,18 @@ class Blobs(BlobNodeTest):
         self.patch(module, LOOK_EVERY=0.01, SOON=0.01)
         self.patch(repacking, Bulk=Held)
         storage = self.lead(pack_process=False, pack_gc=False)
-        standby = Standby(self.follow(), 1 << 30)
+        standby = Standby(self.follow(log=log), 1 << 30)
         self.addCleanup(standby.close)
+        self.addCleanup(goes_on.set)
         standby.start()
         old = self.commit_blobs(storage, {1: b'old'})
         self.commit_blobs(storage, {1: b'new'}, {1: old})
         storage.pack(time.time() + 1, referencesf)
+        return storage, standby, goes_on
+
+    def test_they_are_fetched_before_the_place_is_noted(self):
+        """The log removes them with their records."""
+        storage, standby, goes_on = self.late(FakeLog(self.engine))
         self.commit_blobs(storage, {2: b'later'})
         until(lambda: standby.follower.noted == self.engine.head, 'noted')
         self.assertEqual(self.contents('b'), [b'later', b'new', b'old'])
@@ -255,29 +261,11 @@ class Blobs(BlobNodeTest):
         self.has_what_the_log_has('b')
         until(lambda: not self.lists('b'), 'no list is left')
 
-
     def test_no_place_within_a_batch_is_noted(self):
         """Its first records name its blobs, which come with its last one: the
         log has to keep those."""
-        goes_on = threading.Event()
-
-        class Held(repacking.Bulk):
-
-            def copied(self, *args):
-                goes_on.wait()
-                return super().copied(*args)
-
-        self.patch(module, LOOK_EVERY=0.01, SOON=0.01)
-        self.patch(repacking, Bulk=Held)
-        storage = self.lead(pack_process=False, pack_gc=False)
         log = Behind(self.engine)
-        standby = Standby(self.follow(log=log), 1 << 30)
-        self.addCleanup(standby.close)
-        self.addCleanup(goes_on.set)
-        standby.start()
-        old = self.commit_blobs(storage, {1: b'old'})
-        self.commit_blobs(storage, {1: b'new'}, {1: old})
-        storage.pack(time.time() + 1, referencesf)
+        storage, standby, _ = self.late(log)
         until(lambda: standby.follower.noted == self.engine.head, 'noted')
         before = self.engine.head
         log.last = before.sequence + 2
