@@ -54,8 +54,6 @@ SUFFIX = '.copied'
 PIECE = 1 << 20
 #: Packs may change the files: how many tries, and seconds between two.
 TRIES, PAUSE = 5, 0.2
-#: How often what is kept is copied before the place is noted.
-ROUNDS = 2
 
 Tell = Callable[[str, int], object]
 #: The blob directories to copy from, and to.
@@ -79,8 +77,7 @@ def copied(source: str, path: str, log: Log, name: bytes,
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         stack.callback(datafile.remove_if_there, path + SUFFIX)
         kept = _copy_more(source, path + SUFFIX, None, log, tell, blobs)
-        for _ in range(ROUNDS - 1):
-            kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
+        kept = _copy_more(source, path + SUFFIX, kept, log, tell, blobs)
         noted = _newer(source)
         while noted.state.generation != kept.state.generation:
             # It was packed: what is copied anew needs no note, either.

@@ -29,6 +29,7 @@ from ..history.record import Data
 from ..history.record import Ends
 from ..history.record import Epoch
 from ..history.record import Place
+from ..history.record import Record
 from ..history.record import Unknown
 from ..history.record import pack
 from ..history.record import parse
@@ -82,19 +83,18 @@ class Spool:
             if record.log != self._log or (
                     self._records and record.previous != self.last.link):
                 return
-            self._has(raw)
+            self._has(record, raw)
 
     @property
     def _end(self) -> int:
         begin, length = self._records[-1] if self._records else (0, 0)
         return begin + length
 
-    def _has(self, raw: bytes) -> None:
+    def _has(self, record: Record, raw: bytes) -> None:
         self._records.append((self._end + _LENGTH.size, len(raw)))
         self.last = place_of(raw)
         if len(self._records) == 1:
             self.first = self.last.sequence
-        record = parse(raw)
         if isinstance(record.body, Data):
             self._is_in_batch = (
                 record.position + len(record.body.data) < record.body.end)
@@ -103,17 +103,18 @@ class Spool:
         if not self._is_in_batch:
             self.whole = self.last
 
-    def add(self, records: Sequence[bytes]) -> None:
+    def add(self, records: Sequence[Record]) -> None:
         """Durably.  They follow the last one."""
         if not records:
             return
         if self._file is None:
             self._file = datafile.open_new(self._path)
+        packed = [pack(record) for record in records]
         self._file.write_at(b''.join(
-            _LENGTH.pack(len(raw)) + raw for raw in records), self._end)
+            _LENGTH.pack(len(raw)) + raw for raw in packed), self._end)
         self._sync()
-        for raw in records:
-            self._has(raw)
+        for record, raw in zip(records, packed):
+            self._has(record, raw)
 
     def _sync(self) -> None:
         """Its bytes and its name.  A DiskError is final (I7)."""
@@ -196,7 +197,7 @@ class Spooling:
         After Unanswered, OSError: call it again.  A DiskError is final.
         """
         if not self._spool.first:
-            self._spool.add([pack(self._swap.record)])
+            self._spool.add([self._swap.record])
         before = self._reader.state
         try:
             given = self._reader.read()
@@ -205,7 +206,7 @@ class Spooling:
             for applied in given:
                 self._fetch(applied)
             self._spool.add([
-                pack(each.record) for each in given
+                each.record for each in given
                 if each.record.sequence > self._spool.last.sequence])
         except BaseException:
             self._reader = Reader(self._log, before, asks_all=True)
