@@ -9,7 +9,7 @@ author = 'The fsyncstorage contributors'
 copyright = author  # noqa: A001 (the name is Sphinx's)
 release = version = installed('fsyncstorage')
 
-extensions = ['modules']
+extensions = ['metrics', 'modules']
 exclude_patterns = ['_build']
 nitpicky = True
 html_theme = 'furo'

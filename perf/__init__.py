@@ -17,9 +17,6 @@ races, and what is claimed.  What they share:
 What takes part in them, and is not in `fsyncstorage.timing`:
 
 - peers         RelStorage over SQLite and PostgreSQL, and zodb-pgjsonb
-- light         connections that cost their client next to nothing; the tests
-                of the server have them, too
-- network       server and clients in two networks, with a delay
 - slowdisk      a server whose disk is slow
 - contents      a large Data.fs
 - pagecache     what of a file is in the memory of the machine

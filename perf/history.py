@@ -13,4 +13,4 @@ COMMITS_2004 = _ALL['commits_2004']
 
 #: Seconds, by objects in a transaction, storage and number of clients: of a
 #: write, and of a cold, hot and steamin read.
-ZEO_2009, ZEO_2009_REMOTE = _ALL['zeo_2009'], _ALL['zeo_2009_remote']
+ZEO_2009 = _ALL['zeo_2009']

@@ -36,8 +36,7 @@ def show(document, console):
         for theirs, writes in _by_clients(document, 'write'):
             clients = sorted(writes.keys() & reads.keys())
             if clients and place.items() <= theirs.items():
-                then = (history.ZEO_2009_REMOTE if 'network_delay' in place
-                        else history.ZEO_2009)
+                then = history.ZEO_2009
                 source = then['source']
                 tables.show_table(
                     console, f'A transaction, {conditions(settings)}', _table(

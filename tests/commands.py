@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-from perf import light
 
+from .server import light
 from .support import TestCase
 from .support import until
 

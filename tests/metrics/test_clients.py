@@ -1,6 +1,5 @@
 """Figures of clients: a known number of loads gives exactly these."""
 
-import re
 import unittest
 
 import ZODB
@@ -20,7 +19,6 @@ from ..support import PATIENCE
 from ..support import commit
 from ..support import oid
 from ..support import until
-from .test_figures import the_page
 
 
 class ClientsTestCase(Served):
@@ -91,16 +89,6 @@ class Clients(ClientsTestCase):
             self.client.loadBefore(oid(1), after)
         self.check(local_reads_total=3 + 10 * EACH)
         self.assertIn(self.by_source()['local'], range(10, 13))
-
-    def test_the_documents_have_each(self):
-        names = {
-            family.name.removeprefix('fsyncclient_')
-            + '_total' * (family.type == 'counter')
-            for family in ClientCollector({}).collect()}
-        documented = re.findall(
-            r'^``(\w+)`` ', the_page().partition('Of a client')[2],
-            re.MULTILINE)
-        self.assertEqual(sorted(documented), sorted(names))
 
 
 class BlobCaches(ClientsTestCase):

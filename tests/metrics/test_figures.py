@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import pathlib
-import re
 import time
 from unittest import mock
 
@@ -12,7 +10,6 @@ from ZODB.POSException import ConflictError
 from ZODB.utils import z64
 
 from fsyncstorage.metrics import backups
-from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import PackWatch
 
@@ -34,11 +31,6 @@ from .asking import metrics
 from .asking import probe
 
 HERE = '127.0.0.1', 0
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-def the_page():
-    return (ROOT / 'docs' / 'metrics.rst').read_text()
 
 
 class Wrapper:
@@ -309,17 +301,3 @@ class OverZeo(Served, FiguresTestCase):
         peer = self.served(Wrapper(self.open()))
         peer.commit({1: b'x'})
         self.check(commits_total=1, sync_duration_seconds_count=1, objects=1)
-
-    def test_the_documents_have_each(self):
-        self.served()
-        collector = Collector(
-            self.server._shown[0].exporter.storages,
-            self.server._shown[0].exporter.pulses)
-        names = {
-            family.name.removeprefix('fsyncstorage_')
-            + '_total' * (family.type == 'counter')
-            for family in collector._families()}
-        documented = re.findall(
-            r'^``(\w+)`` ', the_page().partition('Of a client')[0],
-            re.MULTILINE)
-        self.assertEqual(sorted(documented), sorted(names))

@@ -18,10 +18,10 @@ from fsyncstorage.server.clients import MOST_OIDS
 from fsyncstorage.server.clients import MOST_TRANSACTIONS
 from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
-from perf import zeowire
 
 from ..client.talking import Talker
 from ..client.talking import hello
+from ..server import zeowire
 from ..server.serving import ErrorReply
 from ..server.serving import Served
 from ..server.serving import record

@@ -19,9 +19,7 @@ from perf import __main__ as command
 from perf import campaign
 from perf import claims
 from perf import fsync_2004
-from perf import light
 from perf import zeo
-from perf import zeowire
 
 from ..support import run_command
 from ..timing.support import SETTINGS
@@ -262,52 +260,3 @@ class MeasureTests(Scratch):
             self.assertGreater(figures['p50_seconds'], 0)
             self.assertGreaterEqual(
                 figures['max_seconds'], figures['p99_seconds'])
-
-    def test_light_commits(self):
-        """They are stored, each is synced, and the server keeps promises."""
-        def deaf(message, read=zeowire.read):
-            found = read(message)
-            return (0, 0, '', ()) if found[2].startswith('inval') else found
-
-        def work():
-            with zeosites.CONTESTANTS['zeo'].running(
-                    self.scratch, **SETTINGS) as site:
-                clients = [light.Client(site.address) for _ in range(3)]
-                before = site.server.usage()['syncs']
-                stretch, wrong = light.drive(clients, 0)
-                syncs = site.server.usage()['syncs'] - before
-                with mock.patch.object(zeowire, 'read', deaf):
-                    late = light.drive(clients, 0)[1]['invalidations_late']
-                for each in clients:
-                    each._see(each._tid)
-                    each.close()
-                return (len(stretch.durations), syncs, wrong, late,
-                        [each.tids_not_rising for each in clients])
-
-        commits, syncs, wrong, late, falling = supervisor.run(work)
-        self.assertEqual((commits, syncs), (3, 3))
-        self.assertEqual(
-            wrong, {'tids_not_rising': 0, 'invalidations_late': 0})
-        self.assertGreater(late, 0)
-        self.assertEqual(falling, [1, 1, 1])
-        storage = FileStorage(
-            os.path.join(self.scratch, 'Data.fs'), read_only=True)
-        self.addCleanup(storage.close)
-        self.assertEqual(len(list(storage.iterator())), 6)
-
-
-class SlowTests(Scratch):
-
-    level = 3
-
-    def test_commits_beside_something_slow(self):
-        contestant = zeo.RemoteSite(zeosites.CONTESTANTS['zeo'])
-        for settings in {'takes': 0.02}, {'slow': 1}:
-            figures = self.sample(contestant, zeo.processes, clients=1,
-                                  seconds=0, **settings)
-            self.assertEqual(figures['transactions'], 1)
-            self.assertGreaterEqual(
-                figures['p50_seconds'], settings.get('takes', 0))
-        figures = self.sample(contestant, zeo.threads, clients=2, seconds=0)
-        self.assertEqual(figures['transactions'], 2)
-        self.assertEqual(crew.seconds([crew.Stretch(2, 5, [])]), 3)

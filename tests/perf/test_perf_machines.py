@@ -1,4 +1,4 @@
-"""What the campaigns add to a machine: a network, a slow disk, a large file,
+"""What the campaigns add to a machine: a slow disk, a large file,
 PostgreSQL.  PostgreSQL is a stand-in.
 """
 
@@ -21,52 +21,12 @@ from fsyncstorage.format.window import Window
 from fsyncstorage.timing.running import served
 from fsyncstorage.timing.running import supervisor
 from perf import contents
-from perf import network
 from perf import pack
 from perf import slowdisk
 from perf.peers import postgresql
 
 from ..support import PATIENCE
 from ..timing.support import Scratch
-
-DELAY = 0.02
-
-NO_NETWORKS = network.obstacle()
-
-
-class ForwardingTests(unittest.TestCase):
-    """Packets, without a network: sockets stand in for the devices."""
-
-    def work(self):
-        """Send numbers one way; return what came, and after how long."""
-        (one, one_device), (other, other_device) = (
-            socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            for _ in range(2))
-        other.settimeout(PATIENCE)
-        with one, other, network.forwarding(
-                one_device.detach(), other_device.detach(), DELAY):
-            began = time.monotonic()
-            for number in range(50):
-                one.send(bytes([number]))
-            first = other.recv(10)
-            took = time.monotonic() - began
-            return b''.join([first, *(other.recv(9) for _ in range(49))]), took
-
-    def test_packets_arrive_in_order_and_late(self):
-        came, took = supervisor.run(self.work)
-        self.assertEqual(came, bytes(range(50)))
-        self.assertGreaterEqual(took, DELAY)
-
-
-@unittest.skipIf(NO_NETWORKS, NO_NETWORKS)
-class NetworkTests(Scratch):
-
-    level = 2
-
-    def test_a_round_trip_has_the_delay_twice(self):
-        here = os.readlink('/proc/thread-self/ns/net')
-        self.assertGreaterEqual(network.round_trip(DELAY), 2 * DELAY)
-        self.assertEqual(os.readlink('/proc/thread-self/ns/net'), here)
 
 
 class SlowDiskTests(Scratch):

@@ -19,7 +19,6 @@ from ZODB.utils import z64
 from fsyncstorage.server import calls
 from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
-from perf.zeowire import frame
 
 from .test_server_decoding import STOCK
 from .test_server_decoding import TRANSACTION
@@ -28,6 +27,7 @@ from .test_server_hostile import A_BIG_MEMO
 from .test_server_hostile import NO_HASH_ENDS
 from .test_server_hostile import Calling
 from .test_server_hostile import nested
+from .zeowire import frame
 
 # It takes long, and it is no question of frames.
 LEFT_OUT = 'pack'

@@ -19,12 +19,12 @@ from ZODB.utils import z64
 
 from fsyncstorage.server.server import Server
 from fsyncstorage.wire.frames import SUFFIX
-from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import oid
+from . import zeowire
 
 
 class ErrorReply(Exception):

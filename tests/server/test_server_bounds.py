@@ -33,7 +33,6 @@ from fsyncstorage.server import quiet
 from fsyncstorage.server import session
 from fsyncstorage.server import workers
 from fsyncstorage.wire import frames
-from perf import zeowire
 
 from ..client.talking import Talker
 from ..support import PATIENCE
@@ -41,6 +40,7 @@ from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
+from . import zeowire
 from .oneserver import OneServerTestCase
 from .serving import ErrorReply
 from .serving import Peer

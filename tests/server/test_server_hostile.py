@@ -14,11 +14,11 @@ import unittest
 import msgpack
 
 from fsyncstorage import FsyncStorage
-from perf import zeowire
 
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..support import PATIENCE
+from . import zeowire
 
 CONFIGURATION = """
 <zeo>

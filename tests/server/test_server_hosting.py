@@ -30,7 +30,6 @@ from fsyncstorage.server.manager import Manager
 from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
 from perf.ports import free_port
-from perf.zeowire import call
 
 from ..client.talking import Talking
 from ..metrics.asking import metrics
@@ -44,6 +43,7 @@ from ..support import until
 from .serving import record
 from .test_manager import SHORT
 from .test_manager import FakeManager
+from .zeowire import call
 from .test_server_runner import RunnerTestCase
 from .test_server_runner import realized
 

@@ -20,12 +20,12 @@ from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.pack import progress
 from fsyncstorage.server.connection import greeting
 from fsyncstorage.server.threads import Threads
-from perf import zeowire
 
 from ..pack import phases
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
+from . import zeowire
 from .serving import Served
 
 

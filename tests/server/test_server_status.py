@@ -11,10 +11,10 @@ from unittest import mock
 
 from fsyncstorage.server import committer as module
 from fsyncstorage.server import quiet
-from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import until
+from . import zeowire
 from .serving import Served
 from .serving import record
 

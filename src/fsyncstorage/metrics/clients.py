@@ -59,8 +59,8 @@ class ClientCollector:
             yield family
         times = HistogramMetricFamily(
             PREFIX + 'load_duration_seconds',
-            'How long loads took that the cache did not answer, by what did:'
-            ' the data file, or the server.',
+            'How long loads took that the cache did not answer, by source:'
+            ' local, the data file (one in 16 is timed), or server.',
             labels=['storage', 'source'])
         for name, client in self._clients.items():
             for source, histogram in client.load_times().items():

@@ -47,13 +47,15 @@ class Collector:
         self._pulses = pulses
 
     def collect(self) -> Iterator[Metric]:
-        return (family for family in self._families() if family.samples)
+        return (family for family in self.describe() if family.samples)
 
-    def _families(self) -> Iterator[Metric]:
+    def describe(self) -> Iterator[Metric]:
+        """All metrics, also those that no storage has."""
         readings = [(shown.name, shown.now()) for shown in self._storages()]
         readable = GaugeMetricFamily(
             PREFIX + 'figures_readable',
-            'Whether the other figures of the storage can be read.',
+            '0 when the other figures of the storage cannot be read: the log'
+            ' says why.',
             labels=['storage'])
         for name, reading in readings:
             readable.add_metric([name], reading is not None)
@@ -85,7 +87,8 @@ class Collector:
         pulses = list(self._pulses())
         lag = HistogramMetricFamily(
             PREFIX + 'loop_lag_seconds',
-            'By how much the event loop of the server was late.', labels=[])
+            'By how much the event loop of the server was late, twice a'
+            ' second.', labels=[])
         received = CounterMetricFamily(
             PREFIX + 'received_bytes', 'Bytes that were received on all'
             ' connections but readers.', labels=[])

@@ -24,9 +24,9 @@ from ZODB.utils import p64
 
 from fsyncstorage.commit import asking
 from fsyncstorage.server.server import Server
-from perf import light
-from perf import zeowire
 
+from ...server import light
+from ...server import zeowire
 from ...support import PATIENCE
 from ...support import Thread
 from .contents import record_of
@@ -106,10 +106,7 @@ def _serving(storage):
 
 
 class Content:
-    """Of one commit: two objects of this client.
-
-    It stands in the place of the Vote of a light client.
-    """
+    """Of one commit: two objects of this client."""
 
     def __init__(self, client, count, asks):
         self.name = b'%d of client %d' % (count, client)
@@ -120,7 +117,7 @@ class Content:
                 source.randbytes(SIZES[(count * step + client) % len(SIZES)]))
             for number, step in enumerate((1, 2))}
 
-    def messages(self, serial, _):
+    def messages(self, serial):
         extension = {asking.KEY: 'group-commit'} if self.asks else {}
         begin = zeowire.call(0, 'tpc_begin', TRANSACTION, b'', self.name,
                              extension, no_reply=True)
@@ -147,11 +144,11 @@ class Client(light.Client):
         self._contents = iter(contents)
 
     def commit(self):
-        self._vote = next(self._contents, None)
-        self.done = self._vote is None
+        content = next(self._contents, None)
+        self.done = content is None
         if not self.done:
             self.busy = True
-            super().commit()
+            self.socket.sendall(content.messages(self._serial))
 
     def _replied(self, message_id, result):
         if message_id == zeowire.VOTE:
@@ -163,7 +160,6 @@ class Client(light.Client):
         return finished
 
     def _see(self, tid):
-        super()._see(tid)
         self._site.published(tid)
 
 

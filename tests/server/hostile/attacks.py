@@ -24,11 +24,11 @@ from fsyncstorage.server import incoming
 from fsyncstorage.server import workers
 from fsyncstorage.wire import frames
 from fsyncstorage.wire import values
-from perf import zeowire
 
 from ...client.talking import ByHand
 from ...client.talking import hello
 from ...support import oid
+from .. import zeowire
 from ..serving import ErrorReply
 from ..serving import Peer
 from ..serving import counter

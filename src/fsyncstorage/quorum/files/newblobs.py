@@ -74,10 +74,10 @@ class Lists:
 
     def kept(self, sequence: int) -> None:
         """The state after this record is kept."""
-        for each in self._due[:]:
-            if each[0] <= sequence:
-                datafile.remove_if_there(each[1])
-                self._due.remove(each)
+        for last, path in self._due:
+            if last <= sequence:
+                datafile.remove_if_there(path)
+        self._due = [each for each in self._due if each[0] > sequence]
 
 
 class FoundLists:
