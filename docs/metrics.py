@@ -1,9 +1,10 @@
 """The directive `metrics`: all metrics of a storage or of a client, each with
 the sentence that a scrape shows, too."""
 
+from sphinx.util.docutils import SphinxDirective
+
 from fsyncstorage.metrics.clients import ClientCollector
 from fsyncstorage.metrics.collector import Collector
-from sphinx.util.docutils import SphinxDirective
 
 _ALL = {'storage': lambda: Collector(list, list).describe(),
         'client': lambda: ClientCollector({}).describe()}

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-
 from .server import light
 from .support import TestCase
 from .support import until

@@ -7,13 +7,9 @@ import types
 import unittest
 from unittest import mock
 
-from ZODB.FileStorage import FileStorage
-
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.results import document as documents
-from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import sampling
-from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.running import zeosites
 from perf import __main__ as command
 from perf import campaign
@@ -22,7 +18,6 @@ from perf import fsync_2004
 from perf import zeo
 
 from ..support import run_command
-from ..timing.support import SETTINGS
 from ..timing.support import Scratch
 from ..timing.support import document_of
 from ..timing.support import of_commits

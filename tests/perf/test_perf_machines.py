@@ -7,11 +7,8 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import sys
 import tempfile
-import time
-import unittest
 from unittest import mock
 
 from ZODB.FileStorage import FileStorage
@@ -25,7 +22,6 @@ from perf import pack
 from perf import slowdisk
 from perf.peers import postgresql
 
-from ..support import PATIENCE
 from ..timing.support import Scratch
 
 

@@ -43,9 +43,9 @@ from ..support import until
 from .serving import record
 from .test_manager import SHORT
 from .test_manager import FakeManager
-from .zeowire import call
 from .test_server_runner import RunnerTestCase
 from .test_server_runner import realized
+from .zeowire import call
 
 try:
     import uvloop
