@@ -22,6 +22,7 @@ from fsyncstorage.backup import head as heads
 from fsyncstorage.backup import restore
 from fsyncstorage.backup import segment
 from fsyncstorage.backup import verification
+from fsyncstorage.backup.prefix import Unreachable
 from fsyncstorage.backup.restore import NotRestored
 from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
@@ -398,6 +399,32 @@ class Generations(Packed):
         self.assertEqual([key for method, key in keys
                           if method == 'create' and '/blobs/' in key], [])
         self.store.before = lambda method, key: None
+        self.check_newest()
+
+    def test_a_pack_removes_blobs_that_a_base_names(self):
+        """It ends in the middle of a step."""
+        self.storage.close()
+        self.storage = self.handed_out(pack_keep_old=False)
+        uploader = self.uploader()
+        self.write()
+        uploader.ship()
+        self.pack()
+        uploader.ship()
+        self.change_blob(10, b'once more')
+        uploader.ship()
+        packs = [self.pack]
+
+        def before(method, key):
+            if packs and (method, key) == ('list', DATABASE.blobs):
+                packs.pop()()
+
+        self.store.before = before
+        with self.assertRaisesRegex(Unreachable, 'may have removed'):
+            self.put_base(uploader)
+        self.assertEqual(packs, [])
+        uploader.ship()
+        self.put_base(uploader)
+        self.assertEqual(self.verified().missing, 0)
         self.check_newest()
 
     def test_whoever_dies_at_any_request(self):

@@ -12,6 +12,7 @@ from ZODB.utils import z64
 from fsyncstorage import FsyncStorage
 from fsyncstorage.backup import content
 from fsyncstorage.backup import follow
+from fsyncstorage.backup.copied import Copy
 from fsyncstorage.backup.copied import NotRestored
 from fsyncstorage.backup.follow import follow as run_follower
 from fsyncstorage.backup.head import Damaged
@@ -101,6 +102,21 @@ class Copies(Following):
         self.change()
         self.pack()
         self.change()
+        self.follow()
+        self.check()
+
+    def test_killed_before_the_blobs_of_a_pack_go(self):
+        self.follow()
+        self.change()
+        self.follow()
+        self.pack()
+        child = os.fork()
+        if not child:
+            with mock.patch.object(
+                    Copy, '_remove_blobs', lambda *args: os._exit(0)):
+                self.follow()
+            os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.follow()
         self.check()
 

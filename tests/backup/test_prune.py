@@ -240,6 +240,27 @@ class Pruned(Clock):
             self.prune()
             self.assertEqual(self.store.objects, pruned)
 
+    def test_parts_of_a_base_that_was_never_complete(self):
+        self.patch(content, PART=500)
+        for _ in range(3):
+            self.change(6)
+            self.change(6, os.urandom(2000))
+            self.pack()
+            self.ship(self.up, with_base=False)
+            before = self.keys('parts/')
+            while self.keys('parts/') == before:
+                self.assertTrue(self.up.put_more_of_base())
+        self.change(6)
+        self.pack()
+        self.ship(self.up)
+        self.pass_time(KEPT)
+        self.change(7)
+        self.ship(self.up)
+        self.assertGreater(len(self.keys('parts/')), 3)
+        self.prune(0)
+        self.assertEqual(self.keys('parts/'), [])
+        self.assertEqual(self.sum_at(None), self.sum_of_file())
+
     def test_a_list_meanwhile(self):
         """Something goes before each of its requests."""
         self.history().end()

@@ -23,6 +23,7 @@ from fsyncstorage.backup.store import Exists
 from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
 from fsyncstorage.backup.uploader import Stopped
+from fsyncstorage.backup.verification import verify
 
 from ..support import begin
 from ..support import commit
@@ -540,6 +541,27 @@ class Fence(Shipped):
         self.uploader('Copy.fs', new_timeline='a test').ship()
         begin = timeline.read_begin(self.store, DATABASE, 2)
         self.assertEqual((begin.parent, begin.sequence), (0, 0))
+
+    def test_a_new_timeline_ships_anew_what_the_store_has_lost(self):
+        uploader = self.uploader()
+        for number in 10, 11, 12:
+            self.commit_blob(number, b'%d' % number)
+            uploader.ship()
+        whole = dict(self.store.objects)
+        lost = [self.keys(directory)[1] for directory in (
+            'blobs/', 't000001/log/', 't000001/lists/')]
+        for key, is_cut in [(each, False) for each in lost] + [
+                (each, True) for each in lost[1:]]:
+            with self.subTest(key, is_cut=is_cut):
+                self.store.objects = dict(whole)
+                del self.store.objects[key]
+                if is_cut:
+                    self.store.objects[key] = whole[key][:-1]
+                self.uploader(new_timeline='a test').ship()
+                begin = timeline.read_begin(self.store, DATABASE, 2)
+                self.assertEqual((begin.parent, begin.sequence), (1, 1))
+                self.assertEqual(verify(
+                    History(self.store, DATABASE, 2), True).problems, [])
 
     def test_a_new_timeline_of_another_file(self):
         self.uploader().ship()

@@ -237,7 +237,8 @@ class Copy:
 
     def _use(self, bulk: Bulk) -> None:
         """Let its file take the place of ours, and its blobs go.  (After a
-        crash between, whoever opens the file for writing removes them.)"""
+        crash between, whoever opens the file for writing removes them, and
+        whoever follows.)"""
         bulk.new.sync()
         if bulk.removed is not None:
             packedblobs.say_whose(bulk.removed, bulk.new, bulk.new.size())

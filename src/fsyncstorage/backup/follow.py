@@ -19,6 +19,7 @@ import zc.lockfile
 from ZODB.blob import FilesystemHelper
 
 from .. import datafile
+from ..pack import packedblobs
 from . import content
 from . import head as heads
 from .ahead import read_ahead
@@ -123,9 +124,13 @@ def _locked(history: History, path: str, blob_dir: str | None
         except BaseException:
             file.close()
             raise
-        copy = Copy(history, file, FilesystemHelper(
-            os.path.abspath(blob_dir), 'bushy') if blob_dir else None,
-            tip.sequence, tip)
+        blobs = None
+        if blob_dir:
+            blob_dir = os.path.abspath(blob_dir)
+            blobs = FilesystemHelper(blob_dir, 'bushy')
+            packedblobs.take_up(
+                packedblobs.BlobDirectory(blob_dir, blobs, False), path)
+        copy = Copy(history, file, blobs, tip.sequence, tip)
         try:
             yield copy
         finally:

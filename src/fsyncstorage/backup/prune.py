@@ -4,8 +4,9 @@ All points from a given one on are kept, and so is the last base before it,
 with all behind that.  A timeline to which nothing was added since is kept from
 where its children need it; its end stays, which keeps its writer out.
 
-A blob goes when no list that stays names it.  Whoever puts a blob has put its
-list before; so blobs are listed first, and then the lists are read.
+A blob goes when no list that stays names it.  Whoever puts a blob, or a part
+of one, has put its list before; so these are listed first, and then the lists
+are read.
 """
 
 from collections.abc import Iterable
@@ -36,23 +37,32 @@ def prune(store: Store, database: Database, tid: bytes, time: float,
     """Keep each point from this tid on, which is of that time.
 
     Damaged: something that has to be kept is, and nothing is removed."""
-    blobs = [*store.list(database.blobs)]
+    blobs, parts = [*store.list(database.blobs)], [
+        *store.list(database.parts)]
     firsts = [(database.timeline(number), first) for number, first in _firsts(
         store, database, tid, time).items()]
-    bases = [entry for names, first in firsts
-             for entry in _before(store, names, names.bases, first)]
-    others = [entry for names, first in firsts
-              for directory in (names.log, names.lists)
-              for entry in _before(store, names, directory, first)]
     claimed = {key for names, first in firsts
                for key in _claimed(store, names, first)}
-    others += [entry for entry in blobs if entry.key not in claimed]
-    wholes = {entry.key for entry in [*bases, *others]}
-    parts = [entry for entry in store.list(database.parts)
-             if database.whole_of(entry.key) in wholes]
+    places = {directory: (names, first) for names, first in firsts
+              for directory in (names.log, names.lists, names.bases)}
+
+    def goes(key: str) -> bool:
+        """(The object of a part may not be there yet, or any more.)"""
+        directory = key.rpartition('/')[0]
+        if directory in places:
+            names, first = places[directory]
+            return names.sequence(key) < first
+        return key.startswith(f'{database.blobs}/') and key not in claimed
+
+    bases = [entry for names, _ in firsts
+             for entry in store.list(names.bases) if goes(entry.key)]
+    others = [entry for names, _ in firsts
+              for directory in (names.log, names.lists)
+              for entry in store.list(directory) if goes(entry.key)]
+    others += [entry for entry in blobs if goes(entry.key)]
+    parts = [entry for entry in parts if goes(database.whole_of(entry.key))]
     if not is_dry:
-        # The next prune finds parts only by what is made of them; and without
-        # these bases, others begin at one that stays.
+        # Without these bases, others begin at one that stays.
         for each in parts, bases, others:
             _remove(store, each)
     found = [*parts, *bases, *others]
@@ -89,13 +99,6 @@ def _firsts(store: Store, database: Database, tid: bytes,
                 each = begin.names.number
                 firsts[each] = min(start, firsts.get(each, start))
     return firsts
-
-
-def _before(store: Store, names: Timeline, directory: str,
-            first: int) -> Iterator[Entry]:
-    """All objects with a smaller number."""
-    return (entry for entry in store.list(directory)
-            if names.sequence(entry.key) < first)
 
 
 def _claimed(store: Store, names: Timeline, first: int) -> Iterator[str]:

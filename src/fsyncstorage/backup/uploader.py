@@ -41,6 +41,7 @@ from .store import Store
 from .store import StoreError
 from .store import is_there
 from .timeline import History
+from .verification import verify
 
 logger = logging.getLogger(__name__)
 
@@ -114,14 +115,18 @@ class Uploader:
 
     def _fork(self, number: int) -> tuple[int, int]:
         """How many objects of a timeline the file has, from its begin on, and
-        whose that is."""
+        whose that is.  What is not all there, and what is behind that, is
+        shipped anew."""
         history = History(self._store, self._database, number)
         fork, parent, is_equal = 0, 0, True
-        # (What is behind damage is shipped anew.)
         with contextlib.suppress(Damaged):
+            wrong = verify(history, first=history.start()).first_wrong
             for (sequence, _), head in read_ahead(
-                    history.entries(history.first()), lambda item: heads.SIZE,
+                    history.entries(history.first(), lambda error: None),
+                    lambda item: heads.SIZE,
                     lambda item: history.head(item[0])):
+                if wrong is not None and sequence >= wrong:
+                    break
                 # What is equal behind a difference is not the file's own
                 # history; but a pack is all of it.
                 is_equal = ((is_equal or head.kind == heads.PACK)
@@ -299,7 +304,8 @@ class Uploader:
         try:
             if self._base_of != self.tip.generation:
                 self._base = base.put(
-                    self._history, self._prefix.file, self.tip)
+                    self._history, self._prefix.file, self.tip,
+                    self._note_missing)
                 self._base_of = self.tip.generation
             for _ in self._base:
                 if time.monotonic() >= until:

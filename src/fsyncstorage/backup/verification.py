@@ -46,6 +46,9 @@ class Found:
     has_ended: bool = False
     #: One line each.
     problems: list[str] = field(default_factory=list)
+    #: The number of the first object of the log that is not all there; None:
+    #: no such problem was found.
+    first_wrong: int | None = None
 
 
 def verify(history: History, is_deep: bool = False,
@@ -85,14 +88,15 @@ class _Verification:
         for (sequence, entry), head in read_ahead(
                 history.entries(first, self._note), self._size, self._head):
             if isinstance(head, Damaged):
-                self._note(head)
+                self._note(head, sequence)
                 continue
             try:
                 chain.add(head, sequence, entry.key)
-            except timeline.Gap:
-                chain.go_on_behind(head, sequence)  # it was noted
+            except timeline.Gap:  # it was noted
+                self._is_wrong(chain.tip.sequence)
+                chain.go_on_behind(head, sequence)
             except Damaged as error:
-                self._note(error)
+                self._note(error, sequence)
                 chain.go_on_behind(head, sequence)
             if head.kind == heads.END:
                 self.found.has_ended = True
@@ -107,8 +111,14 @@ class _Verification:
                 self._verify_blobs(sequence, head)
             yield head.end
 
-    def _note(self, error: Damaged) -> None:
+    def _note(self, error: Damaged, sequence: int | None = None) -> None:
         self.found.problems.append(str(error))
+        if sequence is not None:
+            self._is_wrong(sequence)
+
+    def _is_wrong(self, sequence: int) -> None:
+        if self.found.first_wrong is None:
+            self.found.first_wrong = sequence
 
     def _size(self, item: tuple[int, Entry]) -> int:
         return item[1].size if self._is_deep else heads.SIZE
@@ -125,7 +135,7 @@ class _Verification:
             base = self._verified(entry.key, entry.size, (heads.BASE,))
             timeline.refuse_another_base(base, pack, entry.key)
         except Damaged as error:
-            self._note(error)
+            self._note(error, sequence)
             return
         self.found.bases += 1
         self.found.first = self.found.first or pack.tid
@@ -198,7 +208,7 @@ class _Verification:
         try:
             blobs = self._history.blob_list(sequence, head)
         except Damaged as error:
-            self._note(error)
+            self._note(error, sequence)
             return
         there = [blob for blob in blobs if blob.size is not None]
         self.found.missing += len(blobs) - len(there)
@@ -206,6 +216,6 @@ class _Verification:
                 there, lambda blob: min(blob.size or 0, content.PART),
                 self._blob):
             if wrong is not None:
-                self._note(wrong)
+                self._note(wrong, sequence)
             self.found.blobs += 1
             self.found.size_of_blobs += blob.size or 0

@@ -27,6 +27,7 @@ that are not needed stay in it until the next pack.
 
 import binascii
 import contextlib
+import dataclasses
 import errno
 import io
 import logging
@@ -37,6 +38,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ZODB.blob import LAYOUT_MARKER
+from ZODB.blob import FilesystemHelper
 
 from .. import datafile
 from ..format import index
@@ -57,6 +59,18 @@ LIST = '.removed'
 _MARK = b'#'
 _WHOSE = re.compile(rb'^# (\d{1,19}) (\d{1,10})\n\Z', re.MULTILINE)
 _LONGEST_WHOSE = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class BlobDirectory:
+    """What is needed of a storage here, where none is open."""
+
+    blob_dir: str
+    fshelper: FilesystemHelper
+    pack_keep_old: bool
+    #: No lock is needed: the thread that replaces the file also makes the
+    #: directories.
+    _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 
 class GoneBlobs:

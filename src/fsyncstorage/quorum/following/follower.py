@@ -22,6 +22,7 @@ import zc.lockfile
 
 from ... import datafile
 from ...errors import DiskError
+from ...pack import packedblobs
 from ...pack.agreed import Becoming
 from ...storage import opening
 from ..files import state as states
@@ -43,7 +44,6 @@ from . import repacking
 from .fetching import Fetching
 from .fetching import refuse_without
 from .indexing import Indexing
-from .repacking import BlobDirectory
 from .repacking import Late
 from .repacking import Repacking
 from .spool import Spool
@@ -90,7 +90,7 @@ class Follower:
         self._begun: Place | None = None
         self._repacking = Repacking(
             self.name, lambda: self.whole.end, packs,
-            None if blobs is None else BlobDirectory(
+            None if blobs is None else packedblobs.BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old))
         self._repacking.goes_by(state)
 

@@ -128,7 +128,7 @@ def _rejoined(path: str, log: Log, packs: repacking.Options,
             states.save(path, kept.state, states.reading(file), kept.node)
             unfinished.remove_what_is_left(path)
         if blobs is not None:
-            packedblobs.take_up(repacking.BlobDirectory(
+            packedblobs.take_up(packedblobs.BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old), path,
                 links=False)
         follower = Follower(

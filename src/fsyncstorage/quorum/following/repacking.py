@@ -10,8 +10,6 @@ No storage has the file open: the caller has its locks, only appends to it, and
 notes durably what a start must know (pack.generation).  One thread calls.
 """
 
-import contextlib
-import dataclasses
 import errno
 import logging
 import threading
@@ -20,7 +18,6 @@ import typing
 import zlib
 from collections.abc import Callable
 
-from ZODB.blob import FilesystemHelper
 from ZODB.fsIndex import fsIndex
 from ZODB.serialize import referencesf
 
@@ -85,23 +82,10 @@ class Made(typing.NamedTuple):
     becoming: Becoming
 
 
-@dataclasses.dataclass(frozen=True)
-class BlobDirectory:
-    """The blob directory of the node, with what packedblobs needs of a
-    storage."""
-
-    blob_dir: str
-    fshelper: FilesystemHelper
-    pack_keep_old: bool
-    #: No lock is needed: the thread that replaces the file also makes the
-    #: directories.
-    _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-
-
 class Repacking:
 
     def __init__(self, path: str, size: Callable[[], int], options: Options,
-                 blobs: BlobDirectory | None) -> None:
+                 blobs: packedblobs.BlobDirectory | None) -> None:
         """`path` is absolute, and `size()` the position up to which the file
         is whole, with the final status of each transaction."""
         self._blobs = blobs
@@ -221,7 +205,7 @@ class OwnPack:
 
     def __init__(self, id: bytes, path: str, job: Job,
                  size: Callable[[], int], own_process: bool,
-                 blobs: BlobDirectory | None) -> None:
+                 blobs: packedblobs.BlobDirectory | None) -> None:
         self._id = id
         self._path = path
         self._size = size
