@@ -290,6 +290,39 @@ class Generations(Packed):
         self.uploader().ship()
         self.check_newest()
 
+    def test_a_store_that_fails_once_behind_two_packs(self):
+        """Before each request, or behind it."""
+        for is_lost in False, True:
+            for fails_at in itertools.count(1):
+                with self.subTest(fails_at, is_lost=is_lost):
+                    self.setUp()
+                    uploader = self.uploader()
+                    self.write()
+                    uploader.ship()
+                    for number in range(2):
+                        self.change(7, b'in no other file')
+                        self.change(7, b'%d' % number)
+                        self.pack()
+                    self.change(8)
+                    create, keys = self.store.create, []
+
+                    def fail(key, data):
+                        keys.append(key)
+                        if len(keys) == fails_at and not is_lost:
+                            raise StoreError('away')
+                        create(key, data)
+                        if len(keys) == fails_at:
+                            raise StoreError('away')
+
+                    self.store.create = fail
+                    with contextlib.suppress(StoreError):
+                        uploader.ship()
+                    uploader.ship()
+                    self.assertEqual(uploader.behind, 0)
+                    self.check_newest()
+                if len(keys) < fails_at:
+                    break
+
     def test_an_answer_that_is_lost_behind_a_pack(self):
         """The writer alone has the rest of the old file."""
         self.patch(content, PART=400)

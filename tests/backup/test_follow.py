@@ -3,6 +3,7 @@ it outlives a pack, and it ends with its timeline."""
 
 import itertools
 import os
+import threading
 import time
 from unittest import mock
 
@@ -102,6 +103,24 @@ class Copies(Following):
         self.change()
         self.pack()
         self.change()
+        self.follow()
+        self.check()
+
+    def test_told_to_end_in_its_first_restore(self):
+        self.change()
+        names = sorted(os.listdir(self.directory))
+        stop = threading.Event()
+        self.store.before = lambda method, key: (
+            stop.set() if key.endswith('/000000000001') else None)
+        self.assertIsNone(run_follower(
+            History(self.store, DATABASE, 1), self.path('Copy.fs'),
+            self.path('Copy.fs.blobs'), stop))
+        self.assertEqual(
+            {*os.listdir(self.directory)} - {*names}, {'Copy.fs.lock'})
+
+    def test_killed_in_its_first_restore(self):
+        open(self.path('Copy.fs.part'), 'x').close()
+        os.mkdir(self.path('Copy.fs.blobs.part'))
         self.follow()
         self.check()
 

@@ -12,8 +12,11 @@ import time
 from unittest import mock
 
 from fsyncstorage.backup import commandline
+from fsyncstorage.backup import content
 from fsyncstorage.backup import running
+from fsyncstorage.backup import timeline
 from fsyncstorage.backup.commandline import main
+from fsyncstorage.backup.copied import Copy
 from fsyncstorage.backup.directory import Directory
 from fsyncstorage.backup.store import StoreError
 from fsyncstorage.backup.timeline import History
@@ -28,7 +31,7 @@ from ..support import until
 from .shipped import DATABASE
 from .shipped import Shipped
 
-DONE, DAMAGED, CANNOT_RUN = 0, 1, 2
+DONE, DAMAGED, CANNOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 
 class Command(Shipped):
@@ -156,8 +159,9 @@ class Whole(Command):
         new.ship()
         os.mkdir(self.path('again'))
         self.assertIn(tid.hex(), run_command(
-            main, 'drill', self.path('store'), self.path('again'),
-            '--timeline', '2')[1])
+            main, 'drill', self.path('store'), self.path('again'))[1])
+        self.assertIn('promoted', self.run_it('status')[1])
+        self.assertIn('--timeline', self.fail_with(CANNOT_RUN, 'restore'))
 
     def test_promote_while_it_is_shipped(self):
         """The end is behind whatever was put before it."""
@@ -188,6 +192,21 @@ class Whole(Command):
             '--timeline', '1')
         self.assertTrue(json.loads(out)['is_sound'])
         self.assertEqual(os.listdir(self.path('scratch')), [])
+
+    def test_what_is_half_done_is_removed_at_sigterm(self):
+        self.succeed('run', '--once')
+        os.mkdir(self.path('scratch'))
+        before = sorted(os.listdir(self.directory))
+        with mock.patch.object(Copy, 'add', lambda *args: os.kill(
+                os.getpid(), signal.SIGTERM)):
+            for command, *options in [
+                    ('restore',), ('drill', self.path('scratch'))]:
+                with self.subTest(command):
+                    self.assertEqual(
+                        self.run_it(command, *options)[0], INTERRUPTED)
+                    self.assertEqual(
+                        sorted(os.listdir(self.directory)), before)
+                    self.assertEqual(os.listdir(self.path('scratch')), [])
 
     def test_drill_of_what_the_site_has_lost(self):
         os.remove(self.storage.fshelper.getBlobFilename(oid(1), self.tid))
@@ -429,6 +448,33 @@ class Running(Command):
             until(lambda: backups.read(self.path()).get(
                 'shipped', 0) > begun[-1], 'what it says')
         thread.result()
+        self.succeed('restore')
+        self.assertEqual(self.content_of_file('Restored.fs'),
+                         self.content_of_file())
+
+    def test_a_round_that_takes_hours(self):
+        """The writer is seen meanwhile, how far it is, too, and it can be
+        told to end."""
+        self.patch(content, PART=1)
+        self.patch(running, LAST_ROUND=0.0)
+        for number in range(2, 9):
+            commit(self.storage, {number: b'data'})
+        create, stop = self.store.create, threading.Event()
+
+        def watched(key, data):
+            create(key, data)
+            if key.endswith('/000000000002'):
+                beat = timeline.read_heartbeat(
+                    self.store, DATABASE.timeline(1))
+                self.assertEqual(beat['sequence'], 2)
+                self.assertGreater(backups.read(self.path())['behind'], 0)
+                stop.set()
+
+        self.patch(running, BEAT=0.0)
+        self.store.create = watched
+        running.run(self.uploader(start=False), stop)
+        self.assertFalse(os.path.exists(self.segment(5)))
+        self.succeed('run', '--once')
         self.succeed('restore')
         self.assertEqual(self.content_of_file('Restored.fs'),
                          self.content_of_file())

@@ -11,6 +11,7 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import StorageError
 from ZODB.serialize import referencesf
 from ZODB.utils import p64
+from ZODB.utils import z64
 
 from fsyncstorage import datafile
 from fsyncstorage.quorum.beginning import copying
@@ -25,9 +26,12 @@ from fsyncstorage.quorum.log.notes import parse_note
 
 from ..server.serving import record
 from ..support import TestCase
+from ..support import begin as begin_transaction
 from ..support import commit
 from ..support import oid
 from ..support import until
+from .blobnodes import RECORD
+from .blobnodes import found_blobs
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .fakelog import Fault
@@ -162,8 +166,16 @@ class Packed(Case):
         self.check_that_the_copy_leads()
 
     def test_a_node_that_packs_behind_the_rounds(self):
-        """The log does not wait while all of the packed file is copied."""
+        """The log does not wait while all of the packed file is copied, and
+        blobs that the pack removes are not in the copy."""
         storage = self.leading()
+        tid = z64
+        for content_of_blob in b'old', b'new':
+            transaction = begin_transaction(storage)
+            self.store_blob(
+                storage, transaction, 5, content_of_blob, tid, RECORD)
+            storage.tpc_vote(transaction)
+            tid = storage.tpc_finish(transaction)
         tid = commit(storage, {0: record(1)})
         for number in range(2, 9):
             tid = commit(storage, {0: record(number)}, {0: tid})
@@ -172,7 +184,7 @@ class Packed(Case):
 
         def and_pack(source):
             if not noted:
-                storage.pack(time.time(), referencesf)
+                storage.pack(time.time(), referencesf, gc=False)
             until(lambda: states.load(source).becoming is None, 'swapped')
             noted.append(C in self.engine.kept)
             return newer(source)
@@ -180,8 +192,12 @@ class Packed(Case):
         copies = []
         with mock.patch.object(copying, '_newer', and_pack):
             self.copied(tell=lambda stage, position: copies.append(
-                C in self.engine.kept))
+                stage == 'file' and C in self.engine.kept), blobs=[
+                FilesystemHelper(node.blob_dir, 'bushy')
+                for node in (self.a, self.c)])
         self.assertNotIn(True, copies)
+        self.assertEqual(found_blobs(self.c.blob_dir),
+                         found_blobs(self.a.blob_dir))
         commit(storage, {0: record(9)}, {0: tid})
         self.check_that_the_copy_leads()
 

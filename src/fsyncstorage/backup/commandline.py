@@ -116,7 +116,8 @@ def parser() -> argparse.ArgumentParser:
         if name in ('status', 'verify', 'restore', 'drill', 'follow',
                     'promote'):
             one.add_argument('--timeline', metavar='N', type=int,
-                             help='which one, if there are several')
+                             help='which one, if there are several (the'
+                                  ' newest; a restore asks)')
         return one
 
     run = command('run', 'ship what is durable, each second',
@@ -198,13 +199,23 @@ def ship(options: argparse.Namespace, store: Store, database: Database) -> int:
 def _told_to_end() -> Iterator[threading.Event]:
     """An event that signals set."""
     told = threading.Event()
-    before = {each: signal.signal(each, lambda number, frame: told.set())
-              for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with (_signalled(signal.SIGTERM, lambda *_: told.set()),
+          _signalled(signal.SIGINT, lambda *_: told.set())):
         yield told
+
+
+def _terminated() -> contextlib.AbstractContextManager[None]:
+    """SIGTERM interrupts, as Ctrl-C does: what is half done is removed."""
+    return _signalled(signal.SIGTERM, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def _signalled(number: signal.Signals, handler: Any) -> Iterator[None]:
+    before = signal.signal(number, handler)
+    try:
+        yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        signal.signal(number, before)
 
 
 def show_list(options: argparse.Namespace, store: Store,
@@ -329,7 +340,7 @@ def _of_check(found: Found) -> Iterator[str]:
 def make_again(options: argparse.Namespace, store: Store,
                database: Database) -> int:
     history = _chosen(options, store, database)
-    with _progress(history) as tell:
+    with _terminated(), _progress(history) as tell:
         found = restore(history, options.data, options.blobs, options.to, tell)
     _show(options, {**found._asdict(), 'tid': found.tid.hex(),
                     'time': points.time_of(found.tid)}, [
@@ -350,7 +361,7 @@ def drill(options: argparse.Namespace, store: Store,
     if free < needed:
         raise CannotRun(f'a drill needs {needed:,} bytes in'
                         f' {options.directory}, and {free:,} are free')
-    with tempfile.TemporaryDirectory(
+    with _terminated(), tempfile.TemporaryDirectory(
             prefix='drill-', dir=options.directory) as directory:
         path, said = os.path.join(directory, 'Data.fs'), io.StringIO()
         with _progress(history) as tell:
@@ -404,7 +415,8 @@ def _chosen(options: argparse.Namespace, store: Store,
     if not newest:
         raise CannotRun(f'{store.name} has no backup of a database'
                         f' {database.name!r}')
-    if options.timeline is None and newest > 1:
+    if options.command == 'restore' and options.timeline is None and (
+            newest > 1):
         raise CannotRun(f'there are {newest} timelines: name one with'
                         ' --timeline (list shows them)')
     number = options.timeline or newest

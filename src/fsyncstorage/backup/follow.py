@@ -3,7 +3,8 @@
 The first start restores; then each object of the log is added as soon as it is
 there, in the same way (copied).  A start finds its place by the bytes: behind
 the last object of which the file has all of them.  The copy is locked as by a
-writer: others may only read it, each as of when it opens the file.
+writer: others may only read it, each as of when it opens the file.  What is
+left of a first restore that was killed is removed by the next.
 
 It ends with its timeline, which `promote` ends.
 """
@@ -13,6 +14,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 
 import zc.lockfile
@@ -27,6 +29,7 @@ from .copied import Copy
 from .copied import NotRestored
 from .head import Damaged
 from .restore import fill
+from .restore import remove_parts
 from .restore import restore
 from .store import Missing
 from .store import StoreError
@@ -47,23 +50,44 @@ def follow(history: History, path: str, blob_dir: str | None,
            stop: threading.Event) -> bytes | None:
     """Return the last tid when the timeline has ended; None: it was stopped.
     """
+    def go_on(end: int) -> None:
+        if stop.is_set():
+            raise _ToldToEnd
+
     is_away = False
     while not stop.is_set():
         try:
-            if not os.path.lexists(path):
-                restore(history, path, blob_dir)
-            with _locked(history, path, blob_dir) as copy:
-                logger.info('%s: it follows, from position %d on', path,
-                            copy.end)
-                is_away = False
-                fill(history, copy, lambda end: copy.file.sync())
-                return _go_on(history, copy, stop)
+            with _locked(path):
+                if not os.path.lexists(path):
+                    remove_parts(path, blob_dir)
+                    restore(history, path, blob_dir, tell=go_on)
+                with _opened(history, path, blob_dir) as copy:
+                    logger.info('%s: it follows, from position %d on', path,
+                                copy.end)
+                    is_away = False
+                    _catch_up(history, copy, go_on)
+                    return _go_on(history, copy, stop)
+        except _ToldToEnd:
+            break
         except StoreError as error:
             if not is_away:
                 logger.warning('%s: it does not follow now: %s', path, error)
             is_away = True
             stop.wait(RETREAT)
     return None
+
+
+class _ToldToEnd(Exception):
+    """Before it has all that there is."""
+
+
+def _catch_up(history: History, copy: Copy,
+              go_on: Callable[[int], None]) -> None:
+    def kept(end: int) -> None:
+        copy.file.sync()
+        go_on(end)
+
+    fill(history, copy, kept)
 
 
 def _go_on(history: History, copy: Copy,
@@ -108,35 +132,38 @@ def _say_why(history: History, copy: Copy, is_said: bool) -> bool:
     return has_begun
 
 
-@contextlib.contextmanager
-def _locked(history: History, path: str, blob_dir: str | None
-            ) -> Iterator[Copy]:
-    """The copy that is there, while nobody else writes to it."""
+def _locked(path: str) -> contextlib.AbstractContextManager[object]:
+    """While nobody else writes to it."""
     try:
-        lock = zc.lockfile.LockFile(path + '.lock')
+        return contextlib.closing(zc.lockfile.LockFile(path + '.lock'))
     except zc.lockfile.LockError:
         raise NotRestored(f'{path} is open for writing elsewhere') from None
-    with contextlib.closing(lock):
-        file = datafile.open_existing(path)
-        try:
-            tip = _place(history, file)
-            _refuse_other_bytes(history, file, tip)
-        except BaseException:
-            file.close()
-            raise
-        blobs = None
-        if blob_dir:
-            blob_dir = os.path.abspath(blob_dir)
-            blobs = FilesystemHelper(blob_dir, 'bushy')
-            packedblobs.take_up(
-                packedblobs.BlobDirectory(blob_dir, blobs, False), path)
-        copy = Copy(history, file, blobs, tip.sequence, tip)
-        try:
-            yield copy
-        finally:
-            # Not what could not be added.  (A pack replaces the file.)
-            copy.file.truncate(copy.end)
-            copy.file.close()
+
+
+@contextlib.contextmanager
+def _opened(history: History, path: str, blob_dir: str | None
+            ) -> Iterator[Copy]:
+    """The copy that is there."""
+    file = datafile.open_existing(path)
+    try:
+        tip = _place(history, file)
+        _refuse_other_bytes(history, file, tip)
+    except BaseException:
+        file.close()
+        raise
+    blobs = None
+    if blob_dir:
+        blob_dir = os.path.abspath(blob_dir)
+        blobs = FilesystemHelper(blob_dir, 'bushy')
+        packedblobs.take_up(
+            packedblobs.BlobDirectory(blob_dir, blobs, False), path)
+    copy = Copy(history, file, blobs, tip.sequence, tip)
+    try:
+        yield copy
+    finally:
+        # Not what could not be added.  (A pack replaces the file.)
+        copy.file.truncate(copy.end)
+        copy.file.close()
 
 
 def _place(history: History, file: datafile.DataFile) -> Tip:

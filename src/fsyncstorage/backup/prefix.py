@@ -98,7 +98,8 @@ class HandedFile(File):
         path = self._path + OLD
         with contextlib.suppress(FileNotFoundError):
             if not self.is_at(path):
-                file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                file = Descriptor(os.open(
+                    path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
                 return File(file, self._blobs, self._old_blobs, instance)
         return None
 

@@ -59,6 +59,13 @@ def restore(history: History, path: str, blob_dir: str | None,
                     copy.missing)
 
 
+def remove_parts(path: str, blob_dir: str | None) -> None:
+    """What is left of a restore that was killed."""
+    datafile.remove_if_there(path + PART_OF)
+    if blob_dir:
+        shutil.rmtree(blob_dir + PART_OF, ignore_errors=True)
+
+
 def _begun(history: History, path: str, blob_dir: str | None,
            target: bytes | None, undo: contextlib.ExitStack) -> Copy:
     """An empty copy, under names that `undo` removes."""

@@ -9,6 +9,7 @@ shows the storage reads it (metrics.backups).
 
 import contextlib
 import logging
+import math
 import threading
 import time
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 PERIOD, LONGEST_PERIOD = 1.0, 60.0
 #: Seconds from one heartbeat to the next.
 BEAT = 60.0
+#: Seconds to ship what was committed at the end.
+LAST_ROUND = 10.0
 
 #: The next try may succeed.
 MAY_PASS = StoreError, Unreachable, NotShipped, content.Changed, OSError
@@ -43,10 +46,30 @@ def once(uploader: Uploader) -> None:
     _say(uploader, began)
 
 
+class _ToldToEnd(Exception):
+    """In the middle of a long round."""
+
+
 def run(uploader: Uploader, stop: threading.Event) -> None:
     has_started, next_beat, pause = False, 0.0, PERIOD
     trouble: type[Exception] | None = None
     shipped: float | None = None
+    end = math.inf
+
+    def meanwhile() -> None:
+        """What a round must not delay that has much to ship."""
+        nonlocal next_beat, end
+        now = time.monotonic()
+        if stop.is_set():
+            end = min(end, now + LAST_ROUND)
+            if now >= end:
+                raise _ToldToEnd
+        if now >= next_beat:
+            uploader.note()
+            _say(uploader, shipped)
+            next_beat = now + BEAT
+
+    uploader.meanwhile = meanwhile
     while not stop.is_set():
         began, due = time.time(), time.monotonic() + PERIOD
         try:
@@ -60,6 +83,8 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
             if time.monotonic() >= next_beat:
                 uploader.beat()
                 next_beat = time.monotonic() + BEAT
+        except _ToldToEnd:
+            break
         except MAY_PASS as error:
             if trouble is not type(error):
                 logger.warning('%s: nothing is shipped now: %s', uploader,
@@ -76,7 +101,8 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
         _say(uploader, shipped)
         stop.wait(pause)
     if has_started:
-        with contextlib.suppress(*MAY_PASS):  # what was committed at the end
+        # What was committed at the end.
+        with contextlib.suppress(_ToldToEnd, *MAY_PASS):
             uploader.ship()
 
 

@@ -224,26 +224,29 @@ class History:
         for begin, child in zip(self.begins, [*self.begins[1:], None]):
             yield begin, None if child is None else child.sequence
 
-    def last(self) -> tuple[int, Entry] | None:
+    def last(self, tell: Callable[[Damaged], object] | None = None
+             ) -> tuple[int, Entry] | None:
         """The last object of the log; the others are not read."""
         last = None
-        for last in self.entries(self.start()):
+        for last in self.entries(self.start(), tell):
             pass
         return last
 
-    def reached(self) -> tuple[Tip, Head | None]:
+    def reached(self, tell: Callable[[Damaged], object] | None = None
+                ) -> tuple[Tip, Head | None]:
         """The tip behind the last object, which is believed, and its head."""
-        found = self.last()
+        found = self.last(tell)
         if found is None:
             return START, None
         head = self.head(found[0])
         return tip_behind(head, found[0]), head
 
     def end(self) -> None:
-        """Put the end behind the last object: whoever writes stops."""
+        """Put the end behind the last object, whatever is missing before it:
+        whoever writes stops."""
         body = bodies.document({})
         while True:
-            tip, last = self.reached()
+            tip, last = self.reached(tell=lambda error: None)
             if last is not None and last.kind == heads.END:
                 return
             # Exists: it was not the last one.

@@ -68,6 +68,8 @@ class Uploader:
         self.tip = timeline.START
         #: When the last drill has ended that found all to be sound.
         self.drilled: float | None = None
+        #: Called behind each segment: a round may take hours.
+        self.meanwhile: Callable[[], object] = lambda: None
 
     @property
     def path(self) -> str:
@@ -173,7 +175,9 @@ class Uploader:
         file, before = self._prefix.file, self._file
         if before is file:
             return
-        if before is not None and not before.is_same(file):
+        # (After an error, a later generation may have begun already.)
+        if before is not None and not before.is_same(file) and (
+                self._has_last(before)):
             with contextlib.suppress(Unreachable):  # its blobs may be gone
                 self._ship_from(before)
         if self._last is not None:
@@ -235,6 +239,7 @@ class Uploader:
         end = file.end
         while segment := next_segment(Window(file.read, end), self.tip):
             self._ship_segment(file, segment)
+            self.meanwhile()
 
     def _ship_segment(self, file: File, segment: Segment) -> None:
         sequence = self.tip.sequence
@@ -327,8 +332,12 @@ class Uploader:
         if is_there(self._store, self._names.segment(self.tip.sequence)):
             self._resume()
             self._go_on(self._agree)
-        self._refuse_a_later_one()
         self.drilled = timeline.read_drill(self._store, self._names)
+        self.note()
+
+    def note(self) -> None:
+        """The heartbeat alone."""
+        self._refuse_a_later_one()
         timeline.put_note(
             self._store, self._names.heartbeat, heads.HEARTBEAT,
             sequence=self.tip.sequence, position=self.tip.position,

@@ -98,14 +98,17 @@ def _copy_more(source: str, target: str, copied: Kept | None, log: Log,
     kept, file = _opened(source)
     with contextlib.closing(file):
         _refuse_another_log(source, kept, log)
-        if copied is None or (
-                copied.state.generation != kept.state.generation):
+        is_packed = copied is not None and (
+            copied.state.generation != kept.state.generation)
+        if copied is None or is_packed:
             begin, copy = 0, datafile.open_new(target)
         else:
             begin, copy = copied.state.end, datafile.open_existing(target)
         with contextlib.closing(copy):
             _copy_piece(file, copy, begin, kept.state.end, tell)
     if blobs is not None:
+        if is_packed:
+            _remove_blobs(*blobs)
         _copy_blobs(*blobs, kept.tie.tid, tell)
     return kept
 
@@ -233,6 +236,13 @@ def _copy_blobs(source: FilesystemHelper, target: FilesystemHelper,
             _copy_blob(found, path)
     for each in directories:
         datafile.disk.sync_directory(each)
+
+
+def _remove_blobs(source: FilesystemHelper, target: FilesystemHelper) -> None:
+    """Those that the pack of the other node has taken away."""
+    for oid, tid, path in _blob_files(target):
+        if not os.path.exists(source.getBlobFilename(oid, tid)):
+            datafile.disk.remove(path)
 
 
 def _blob_files(helper: FilesystemHelper

@@ -166,8 +166,8 @@ class Repacking:
                 '%s: the log replaces it by a packed file, and this node'
                 ' has none to replace it by (%s): it is packed now',
                 self._path, failure)
-        elif isinstance(failure.__cause__, OSError):
-            self.trouble = str(failure.__cause__)
+        elif failure.may_pass or isinstance(failure.__cause__, OSError):
+            self.trouble = str(failure.__cause__ or failure)
             self._again_at = now + PAUSES * (now - begun)
         else:
             raise self._refused(state, failure)
