@@ -3,6 +3,7 @@ at every moment, whatever dies meanwhile.
 """
 
 import contextlib
+import hashlib
 import itertools
 import os
 import random
@@ -289,6 +290,18 @@ class Generations(Packed):
             self.uploader()
         self.uploader().ship()
         self.check_newest()
+
+    def test_a_pack_that_leaves_nothing_of_what_was_shipped(self):
+        """What it has made is the begin of a later file alone."""
+        before, after = self.change(0), self.change(0)
+        self.pack()
+        data = self.content_of_file()
+        for tid, expected in (before, True), (after, False):
+            self.assertEqual(expected, content.is_in(
+                heads.Head(
+                    heads.PACK, heads.ELSEWHERE, 0, scan.FIRST,
+                    hashlib.sha256(data[:scan.FIRST]).digest(), tid=tid),
+                lambda length, at: data[at:at + length], len(data)))
 
     def test_a_store_that_fails_once_behind_two_packs(self):
         """Before each request, or behind it."""

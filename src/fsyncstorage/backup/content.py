@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 
+from ..format import scan
 from ..format.window import Pread
 from . import bodies
 from . import head as heads
@@ -54,7 +55,13 @@ def sum_of(read: Pread, length: int) -> bytes:
 
 def is_in(head: Head, read: Pread, end: int) -> bool:
     """Are the bytes of this segment, or of this pack, in a file that has so
-    many?"""
+    many?
+
+    (A pack that has left nothing of what was shipped would be in any file: the
+    first transaction behind it must be a later one.)"""
+    if head.end <= scan.FIRST and scan.FIRST + scan.HEADER <= end and (
+            read(len(head.tid), scan.FIRST) <= head.tid):
+        return False
     return head.end <= end and head.plain == sum_of(
         lambda length, at: read(length, head.start + at), head.length)
 
