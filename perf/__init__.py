@@ -19,7 +19,6 @@ What takes part in them, and is not in `fsyncstorage.timing`:
 - peers         RelStorage over SQLite and PostgreSQL, and zodb-pgjsonb
 - slowdisk      a server whose disk is slow
 - contents      a large Data.fs
-- pagecache     what of a file is in the memory of the machine
 
 This package imports `fsyncstorage.timing`, which does not depend on it.
 """
