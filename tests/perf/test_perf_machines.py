@@ -1,6 +1,5 @@
-"""What the campaigns add to a machine: a slow disk, a large file,
-PostgreSQL.  PostgreSQL is a stand-in.
-"""
+"""What the campaigns add to a machine: a slow disk, a large file, and
+a stand-in for PostgreSQL."""
 
 import contextlib
 import json
