@@ -500,6 +500,21 @@ class Generations(Packed):
         self.check_points()
         self.assertGreater(number, 15)
 
+    def test_another_uploader_has_put_a_later_base(self):
+        self.write()
+        late = self.uploader()
+        late.ship()
+        self.pack()
+        late.ship()
+        self.change(0, b'once more')
+        self.pack()
+        other = self.uploader()
+        other.ship()
+        self.put_base(other)
+        self.put_base(late)
+        late.ship()
+        self.check_newest()
+
     def test_two_uploaders_of_one_file(self):
         """Both go on, and make one log, with one base a generation."""
         for seed in range(RUNS):

@@ -4,7 +4,6 @@ It is read, verified and put in steps, so that segments are shipped between
 them.  What an earlier try has put of it is found again.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
 
 from ..format.window import Window
@@ -13,7 +12,7 @@ from . import head as heads
 from . import timeline
 from .blobs import Blobs
 from .blobs import Name
-from .bodies import ListedBlob
+from .blobs import note_missing
 from .head import Head
 from .prefix import File
 from .segment import next_segment
@@ -22,16 +21,15 @@ from .timeline import History
 from .timeline import Tip
 
 
-def put(history: History, file: File, tip: Tip,
-        note_missing: Callable[[File, list[ListedBlob]], None]
+def put(history: History, path: str, file: File, tip: Tip
         ) -> Iterator[object]:
     """Put the base of the generation of a tip, unless it is there; Exists.
 
     Its blobs were shipped before, with few exceptions: only those are read.
-    `note_missing` is told of all of them, and may raise an error.
+    (Another uploader may have put the base of a later generation.)
     """
     sequence, pack = history.pack(
-        tip.generation, range(history.start(), tip.sequence))
+        tip.generation, range(history.start(tip.tid), tip.sequence))
     names = history.names_of(sequence)
     if is_there(history.store, names.base(sequence)):
         return
@@ -51,7 +49,7 @@ def put(history: History, file: File, tip: Tip,
     for blob in blobs.summed(found, perhaps - found):
         listed.append(blob)
         yield blob
-    note_missing(file, listed)
+    note_missing(path, file, listed)
     if listed:
         head = head._replace(blobs=blobs.put_list(sequence, listed))
         yield from blobs.put(listed)

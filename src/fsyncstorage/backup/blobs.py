@@ -4,6 +4,7 @@ them, then the blobs, some at a time.
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -20,8 +21,11 @@ from .bodies import ListedBlob
 from .head import Head
 from .layout import Timeline
 from .prefix import File
+from .prefix import Unreachable
 from .store import Exists
 from .store import Store
+
+logger = logging.getLogger(__name__)
 
 #: Blobs on their way at a time.
 AT_ONCE = 4
@@ -101,6 +105,20 @@ class Blobs:
                 self._database.blob(blob.oid, blob.tid, blob.sum),
                 Head(heads.BLOB, heads.WHOLE, 0, blob.size, blob.sum,
                      tid=blob.tid, oid=blob.oid), read)
+
+
+def note_missing(path: str, file: File, blobs: Iterable[ListedBlob]) -> None:
+    """`path` is that of the data file; Unreachable, if they may be elsewhere.
+    """
+    missing = [blob for blob in blobs if blob.size is None]
+    if missing and not file.has_its_name:
+        raise Unreachable('a pack has replaced the file, and may have removed'
+                          ' these blobs')
+    if missing:
+        logger.warning(
+            '%s: %d blobs are missing, and so they are in the backup; the'
+            ' first is of oid %s and tid %s', path, len(missing),
+            missing[0].oid.hex(), missing[0].tid.hex())
 
 
 def _each(items: Iterable[Item], act: Callable[[Item], Result]

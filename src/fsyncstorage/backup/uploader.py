@@ -24,7 +24,7 @@ from . import points
 from . import timeline
 from .ahead import read_ahead
 from .blobs import Blobs
-from .bodies import ListedBlob
+from .blobs import note_missing
 from .head import Damaged
 from .head import Head
 from .layout import Database
@@ -256,7 +256,7 @@ class Uploader:
         if segment.blobs or segment.perhaps:
             blobs = Blobs(self._store, self._names, file)
             listed = [*blobs.summed(segment.blobs, segment.perhaps)]
-            self._note_missing(file, listed)
+            note_missing(self._prefix.path, file, listed)
             if listed:
                 head = head._replace(blobs=blobs.put_list(sequence, listed))
                 for _ in blobs.put(listed):
@@ -265,17 +265,6 @@ class Uploader:
 
     def _is_put(self, head: Head, key: str) -> None:
         self._last, self.tip = head, self.tip.behind(head, key)
-
-    def _note_missing(self, file: File, blobs: list[ListedBlob]) -> None:
-        missing = [blob for blob in blobs if blob.size is None]
-        if missing and not file.has_its_name:
-            raise Unreachable('a pack has replaced the file, and may have'
-                              ' removed these blobs')
-        if missing:
-            logger.warning(
-                '%s: %d blobs are missing, and so they are in the backup; the'
-                ' first is of oid %s and tid %s', self._prefix.path,
-                len(missing), missing[0].oid.hex(), missing[0].tid.hex())
 
     # Generations
 
@@ -309,8 +298,8 @@ class Uploader:
         try:
             if self._base_of != self.tip.generation:
                 self._base = base.put(
-                    self._history, self._prefix.file, self.tip,
-                    self._note_missing)
+                    self._history, self._prefix.path, self._prefix.file,
+                    self.tip)
                 self._base_of = self.tip.generation
             for _ in self._base:
                 if time.monotonic() >= until:
