@@ -208,17 +208,21 @@ class Generations(Packed):
         self.storage.tpc_vote(undoing)
         self.storage.tpc_finish(undoing)
 
+    def pack_twice(self):
+        """Each file has a transaction that no other one has."""
+        for number in range(2):
+            self.change(7, b'in no other file')
+            self.change(7, b'%d' % number)
+            self.pack()
+        self.change(8)
+
     def test_two_packs_in_one_period(self):
         """The writer has the first file open, and the second one is kept."""
         uploader = self.uploader()
         for _ in range(2):
             self.write()
             uploader.ship()
-            for number in range(2):
-                self.change(7, b'in no other file')
-                self.change(7, b'%d' % number)
-                self.pack()
-            self.change(8)
+            self.pack_twice()
             uploader.ship()
             self.check_newest()
         self.check_points()
@@ -312,11 +316,7 @@ class Generations(Packed):
                     uploader = self.uploader()
                     self.write()
                     uploader.ship()
-                    for number in range(2):
-                        self.change(7, b'in no other file')
-                        self.change(7, b'%d' % number)
-                        self.pack()
-                    self.change(8)
+                    self.pack_twice()
                     create, keys = self.store.create, []
 
                     def fail(key, data):

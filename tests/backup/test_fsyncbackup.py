@@ -479,6 +479,31 @@ class Running(Command):
         self.assertEqual(self.content_of_file('Restored.fs'),
                          self.content_of_file())
 
+    def test_a_site_where_each_round_ships_something(self):
+        """Its heartbeats are whole ones."""
+        clock, beats, notes = [0.0], [], []
+        uploader = self.uploader(start=False)
+
+        class Stop:
+
+            def is_set(self):
+                return clock[0] > 10
+
+            def wait(self, seconds):
+                pass
+
+        def ship():
+            clock[0] += 1
+            uploader.meanwhile()
+
+        uploader.ship, uploader.put_more_of_base = ship, lambda until: None
+        uploader.beat, uploader.note = (
+            lambda: beats.append(clock[0]), lambda: notes.append(clock[0]))
+        self.patch(running, PERIOD=1.0, BEAT=3.0, time=mock.Mock(
+            time=time.time, monotonic=lambda: clock[0]))
+        running.run(uploader, Stop())
+        self.assertEqual((beats, notes), ([1, 4, 7, 10], []))
+
     def test_a_round_begins_a_period_after_the_last(self):
         """However long that took; what is between is for a base."""
         clock, pauses, until = [0.0], [], []

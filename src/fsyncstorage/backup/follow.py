@@ -50,7 +50,7 @@ def follow(history: History, path: str, blob_dir: str | None,
            stop: threading.Event) -> bytes | None:
     """Return the last tid when the timeline has ended; None: it was stopped.
     """
-    def go_on(end: int) -> None:
+    def end_if_told(end: int) -> None:
         if stop.is_set():
             raise _ToldToEnd
 
@@ -60,12 +60,12 @@ def follow(history: History, path: str, blob_dir: str | None,
             with _locked(path):
                 if not os.path.lexists(path):
                     remove_parts(path, blob_dir)
-                    restore(history, path, blob_dir, tell=go_on)
+                    restore(history, path, blob_dir, tell=end_if_told)
                 with _opened(history, path, blob_dir) as copy:
                     logger.info('%s: it follows, from position %d on', path,
                                 copy.end)
                     is_away = False
-                    _catch_up(history, copy, go_on)
+                    _catch_up(history, copy, end_if_told)
                     return _go_on(history, copy, stop)
         except _ToldToEnd:
             break
@@ -82,10 +82,10 @@ class _ToldToEnd(Exception):
 
 
 def _catch_up(history: History, copy: Copy,
-              go_on: Callable[[int], None]) -> None:
+              tell: Callable[[int], None]) -> None:
     def kept(end: int) -> None:
         copy.file.sync()
-        go_on(end)
+        tell(end)
 
     fill(history, copy, kept)
 

@@ -54,24 +54,25 @@ def run(uploader: Uploader, stop: threading.Event) -> None:
     has_started, next_beat, pause = False, 0.0, PERIOD
     trouble: type[Exception] | None = None
     shipped: float | None = None
-    end = math.inf
+    next_note = end = math.inf
 
     def meanwhile() -> None:
         """What a round must not delay that has much to ship."""
-        nonlocal next_beat, end
+        nonlocal next_note, end
         now = time.monotonic()
         if stop.is_set():
             end = min(end, now + LAST_ROUND)
             if now >= end:
                 raise _ToldToEnd
-        if now >= next_beat:
+        if now >= next_note:
             uploader.note()
             _say(uploader, shipped)
-            next_beat = now + BEAT
+            next_note = now + BEAT
 
     uploader.meanwhile = meanwhile
     while not stop.is_set():
         began, due = time.time(), time.monotonic() + PERIOD
+        next_note = due + BEAT
         try:
             if not has_started:
                 uploader.start()

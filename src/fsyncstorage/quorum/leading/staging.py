@@ -215,9 +215,9 @@ class Staging:
         """The batch of these transactions is in the log, and its last record
         has this number."""
         for staged in transactions:
-            if staged.list is not None:
-                self._lists.until(sequence, staged.list)
             with self._lock:
+                if staged.list is not None:
+                    self._lists.until(sequence, staged.list)
                 sizes = [self._open.pop(each.id, 0)  # 0: already reported
                          for each in staged.blobs.values()]
             self._limit.gives_back(sum(sizes))
