@@ -169,8 +169,7 @@ class Quorum(OfEtcd):
         with self.log(directory) as opened:
             for each in path, other:
                 os.mkdir(os.path.dirname(each))
-            with contextlib.closing(opened()) as log:
-                begin(path, log)
+            supervisor.run(_begin, path, opened)
             for suffix in '', '.quorum':
                 shutil.copyfile(path + suffix, other + suffix)
             with following(other, opened) as told:
@@ -222,6 +221,12 @@ def leading(path, log):
     return FsyncStorage(
         path, replica=replica, opened=follower.hand_over(),
         durability='quorum'), replica
+
+
+def _begin(path, opened):
+    """In a process of its own: one that has used gRPC must not be forked."""
+    with contextlib.closing(opened()) as log:
+        begin(path, log)
 
 
 @contextlib.contextmanager
