@@ -26,7 +26,7 @@ from .peers import relstorages
 STOCK, SERVER, OURS, LOCAL = (
     'zeo', 'fsync-zeo', 'fsync-client', 'fsync-client:local')
 POSTGRESQL, SQLITE = relstorages.POSTGRESQL, relstorages.SQLITE
-PGJSONB, MARIADB = relstorages.PGJSONB, relstorages.MARIADB
+PGJSONB = relstorages.PGJSONB
 
 #: Clients, in a full run and in a quick run.
 CLIENTS = (1, 2, 4, 8, 16), (1, 4)
@@ -168,6 +168,6 @@ CAMPAIGNS = [
     _campaign(
         'zeo_2009', 'commits and reads over ZEO: the table of 2009',
         [CONTESTANTS[STOCK], CONTESTANTS[OURS], *_LOCAL, POSTGRESQL, PGJSONB,
-         MARIADB, SQLITE],
+         SQLITE],
         races_of_2009, rounds=3, added=relstorages.versions),
 ]

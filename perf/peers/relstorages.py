@@ -1,5 +1,4 @@
-"""RelStorage over PostgreSQL, MariaDB and SQLite, and zodb-pgjsonb, as peers of
-ZEO.
+"""RelStorage over PostgreSQL and SQLite, and zodb-pgjsonb, as peers of ZEO.
 
 They are not part of this project: to compare with them, install RelStorage or
 zodb-pgjsonb, and the database.  History is kept, as FileStorage keeps it.
@@ -19,7 +18,6 @@ import ZODB.config
 from fsyncstorage.timing.running import served
 from fsyncstorage.timing.running import zeosites
 
-from . import mariadb
 from . import postgresql
 
 CONFIGURATION = """\
@@ -36,13 +34,6 @@ POSTGRESQL_SECTION = """\
   driver psycopg2
   dsn {dsn}
 </postgresql>
-"""
-
-MYSQL_SECTION = """\
-<mysql>
-  driver MySQLdb
-  {address}
-</mysql>
 """
 
 #: Its default, synchronous NORMAL, is not durable.
@@ -158,21 +149,6 @@ class ReplicatedSite(PostgreSQLSite):
                 yield server, POSTGRESQL_SECTION.format(dsn=server.address)
 
 
-class MariaDBSite(RelStorageSite):
-
-    def missing(self):
-        if importlib.util.find_spec('MySQLdb') is None:
-            return 'mysqlclient is not installed'
-        return super().missing() or mariadb.missing()
-
-    @contextlib.contextmanager
-    def database(self, directory, socket):
-        with served.running(
-                mariadb.serve, directory,
-                host=None if socket else self.host) as server:
-            yield server, MYSQL_SECTION.format(address=server.address)
-
-
 class SQLiteSite(RelStorageSite):
 
     @contextlib.contextmanager
@@ -189,18 +165,13 @@ PGJSONB = PgjsonbSite(
 REPLICATED = ReplicatedSite(
     'relstorage:postgresql:standby',
     'RelStorage, PostgreSQL with a standby that has each commit on its disk')
-MARIADB = MariaDBSite(
-    'relstorage:mariadb', 'RelStorage, MariaDB with its durable defaults')
 SQLITE = SQLiteSite(
     'relstorage:sqlite',
     'RelStorage, SQLite made durable (synchronous FULL)')
 
 
 def versions(contestants):
-    """A sentence for each database server that takes part."""
-    sites = [getattr(one, 'site', one) for one in contestants]
-    for kind, name, server in (
-            (PostgreSQLSite, 'PostgreSQL', postgresql),
-            (MariaDBSite, 'MariaDB', mariadb)):
-        if any(isinstance(site, kind) for site in sites):
-            yield f'{name} was {server.version()}.'
+    """A sentence, if PostgreSQL takes part."""
+    if any(isinstance(getattr(one, 'site', one), PostgreSQLSite)
+           for one in contestants):
+        yield f'PostgreSQL was {postgresql.version()}.'
