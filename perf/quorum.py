@@ -50,7 +50,6 @@ from .claims import Claim
 from .peers import relstorages
 
 SECONDS = 5.0, 0.5  # of a sample; and in a quick run
-
 THREADS = 1, 16, 100
 SMALL, LARGE = SIZES = 300, 100_000
 
@@ -147,15 +146,13 @@ class Appends(OfEtcd):
 
 
 class Alone(OfEtcd):
-    """No node follows: here, it would use the processors and the disk of the
-    node that writes, which it never does in a real site."""
+    """No node follows, which here uses the disk of the node that writes."""
 
     @contextlib.contextmanager
     def running(self, directory):
         path = os.path.join(directory, 'Data.fs')
         with self.log(directory) as opened:
-            with contextlib.closing(opened()) as log:
-                begin(path, log)
+            supervisor.run(_begin, path, opened)
             storage, replica = leading(path, opened())
             yield storage, lambda: batches(replica)
 
@@ -167,11 +164,9 @@ class Quorum(OfEtcd):
         path, other = (os.path.join(directory, name, 'Data.fs')
                        for name in ('primary', 'standby'))
         with self.log(directory) as opened:
-            for each in path, other:
-                os.mkdir(os.path.dirname(each))
+            os.mkdir(os.path.dirname(path))
             supervisor.run(_begin, path, opened)
-            for suffix in '', '.quorum':
-                shutil.copyfile(path + suffix, other + suffix)
+            shutil.copytree(os.path.dirname(path), os.path.dirname(other))
             with following(other, opened) as told:
                 storage, replica = leading(path, opened())
                 yield storage, lambda: {
