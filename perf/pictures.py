@@ -38,6 +38,7 @@ _STYLE = {
     'grid.color': '#e4e4e4',
     'legend.frameon': False,
     'legend.title_fontsize': 8,
+    'xtick.labelsize': 8,   # six sizes go side by side
 }
 
 #: For the colour-blind.

@@ -15,10 +15,6 @@ ALL = (
         'How long does a cold read take while another client commits?',
         'read-beside-commit', None, '', 'milliseconds a read',
         questions.TIMES, 1e3),
-    Question(
-        'light-commits', 'How many commits a second can the server take?',
-        'light', 'connections', 'light connections', 'commits a second',
-        {'': 'txn_per_second'}),
 )
 
 
@@ -43,10 +39,6 @@ DRAWN = (
         {title: f'{how}_bytes_per_second'
          for title, how in questions.BLOBS.items()},
         1 / (1 << 20), size),
-    Question(
-        'light-commit-times', 'How long does the server take for a commit?',
-        'light', 'connections', 'light connections',
-        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3),
 )
 
 
