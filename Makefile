@@ -110,9 +110,10 @@ dist-check: dist
 	  venv/bin/fsync-check --help >help; \
 	  venv/bin/fsync-info --help >help; \
 	  venv/bin/fsync-pack --help >help; \
-	  venv/bin/fsync-top --help >help; \
 	  venv/bin/fsync-runzeo --help >help; \
 	  venv/bin/python -c "from fsyncstorage.metrics import page; list(map(page.page_file, page.FILES))"; \
+	  venv/bin/pip --quiet --disable-pip-version-check install $$package'[commands]'; \
+	  venv/bin/fsync-top --help >help; \
 	  venv/bin/fsync-time commits --quick; \
 	  rm -rf $$scratch; \
 	done

@@ -32,6 +32,14 @@ COMMANDS = {
 LONG = 'A' * 90
 
 
+def run_process(start, module, *arguments, stdout=subprocess.PIPE):
+    return subprocess.run(
+        [sys.executable, '-c', f'{start}; from {module} import main;'
+         ' raise SystemExit(main())', *arguments],
+        stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+
+
 class Versions(unittest.TestCase):
 
     level = 2
@@ -59,12 +67,8 @@ class OutputTests(InfoCase):
         reading, writing = os.pipe()
         os.close(reading)
         with open(writing, 'w') as pipe:
-            done = subprocess.run(
-                [sys.executable, '-c', 'from fsyncstorage.check import main;'
-                 ' raise SystemExit(main())', self.path()],
-                stdout=pipe, stderr=subprocess.PIPE, text=True,
-                timeout=PATIENCE,
-                env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+            done = run_process(
+                'pass', COMMANDS['fsync-check'], self.path(), stdout=pipe)
         self.assertEqual((done.returncode, done.stderr), (141, ''))
 
     def test_a_full_disk(self):
@@ -81,6 +85,31 @@ class OutputTests(InfoCase):
     def test_closed(self):
         with contextlib.redirect_stdout(None):
             self.assertEqual(check.main([self.path()]), 0)
+
+
+class WithoutRich(InfoCase):
+    """What an operator needs in the night works; the rest says what it needs.
+    """
+
+    level = 2
+
+    def ends(self, code, command, *arguments):
+        done = run_process('import sys; sys.modules["rich"] = None',
+                           COMMANDS[command], *arguments)
+        self.assertEqual((done.returncode, done.stderr), (
+            code, code and f"{command}: its tables need rich: pip install"
+            " 'fsyncstorage[commands]'\n" or ''))
+
+    def test_what_needs_it_and_what_does_not(self):
+        write_timed(self.path(), ('2020-01-30', {0: record('Root')}))
+        self.ends(0, 'fsync-check', self.path())
+        self.ends(0, 'fsync-info', self.path(), '--json')
+        self.ends(2, 'fsync-info', self.path())
+        self.ends(0, 'fsync-pack', self.path(), '--dry-run', '--json')
+        self.ends(2, 'fsync-pack', self.path(), '--dry-run')
+        self.ends(0, 'fsync-pack', self.path(), '--days', '0')
+        self.ends(2, 'fsync-top', '1')
+        self.ends(2, 'fsync-time', 'disk')
 
 
 class Terminal(io.TextIOWrapper):

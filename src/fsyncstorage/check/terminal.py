@@ -15,9 +15,6 @@ import signal
 import stat
 import sys
 
-from rich import filesize
-from rich import progress
-from rich.console import Console
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.blob import LAYOUTS
 from ZODB.blob import FilesystemHelper
@@ -26,6 +23,12 @@ from .. import datafile
 from ..errors import DiskError
 from ..format.seal import UnknownVersion
 from ..version import own_version
+
+try:
+    from rich import progress
+    from rich.console import Console
+except ModuleNotFoundError:  # then there is no bar
+    progress = None
 
 # The exit status that a shell reports for a process which SIGPIPE has ended.
 NOBODY_READS = 128 + signal.SIGPIPE
@@ -88,6 +91,19 @@ def output():
         raise NobodyReads from None
     except OSError as error:
         raise CannotRun(f'standard output: {error.strerror}') from None
+
+
+@contextlib.contextmanager
+def needing_rich(program):
+    """For imports: end, if rich is missing, and say what brings it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not error.name.startswith('rich'):
+            raise
+        print(f"{program}: its tables need rich: pip install"
+              " 'fsyncstorage[commands]'", file=sys.stderr)
+        sys.exit(2)
 
 
 @contextlib.contextmanager
@@ -168,6 +184,9 @@ def progress_bar(size, stages):
     and a position.  A stage that begins at an earlier position begins anew;
     another one goes on, and so does the estimate of the time that is left.
     """
+    if progress is None:
+        yield lambda stage, position: None
+        return
     console = Console(stderr=True)
     bar = progress.Progress(
         progress.TextColumn('{task.description}'),
@@ -194,7 +213,8 @@ def progress_bar(size, stages):
 
 def size_in_words(size):
     """To the byte, and so that people see how much it is."""
-    rounded = f' ({filesize.decimal(size)})' if size >= _LARGE else ''
+    scale, unit = (1e9, 'GB') if size >= 1e9 else (1e6, 'MB')
+    rounded = f' ({size / scale:,.1f} {unit})' if size >= _LARGE else ''
     return f'{size:,} bytes{rounded}'
 
 

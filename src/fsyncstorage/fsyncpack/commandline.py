@@ -6,6 +6,7 @@ output.  Errors are one line.
 
 import argparse
 import contextlib
+import importlib
 import json
 import logging
 import sys
@@ -14,7 +15,6 @@ import time
 from concurrent import futures
 
 import zc.lockfile
-from rich.console import Console
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
 from ZODB.FileStorage.format import CorruptedError
@@ -24,10 +24,10 @@ from ZODB.POSException import Unsupported
 from ZODB.serialize import referencesf
 
 from ..check import terminal
-from ..check.info.tables import Report
 from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
+from ..check.terminal import needing_rich
 from ..check.terminal import printable
 from ..check.terminal import progress_bar
 from ..check.terminal import size_in_words
@@ -147,6 +147,9 @@ def ask_what_is_to_stay(options):
 
 
 def run(options):
+    if options.dry_run and not options.json:
+        with needing_rich('fsync-pack'):
+            importlib.import_module('rich')
     ask_what_is_to_stay(options)
     try:
         with (target.file_opened(options) if options.address is None
@@ -335,6 +338,9 @@ def of_forecast(found):
 
 
 def show_table(found):
+    from rich.console import Console
+
+    from ..check.info.tables import Report
     console = Console(highlight=False)
     report = Report(found, console)
     with without_blanks(console):

@@ -18,19 +18,22 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.console import Group
-from rich.live import Live
-from rich.text import Text
-
 from ..check import terminal
 from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
+from ..check.terminal import needing_rich
 from ..check.terminal import printable
 from ..metrics import address
-from . import table
-from .table import Answer
+
+with needing_rich('fsync-top'):
+    from rich.console import Console
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from . import table
+    from .table import Answer
 
 DESCRIPTION = """\
 Show which clients of an fsync-runzeo do what: how much they ask for, and which

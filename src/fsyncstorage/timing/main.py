@@ -7,13 +7,15 @@ wrong, 130 interrupted.  Errors are one line.
 import sys
 
 from fsyncstorage.check.terminal import CommandParser
+from fsyncstorage.check.terminal import needing_rich
 
-from . import blobs
-from . import commits
-from . import disk
-from . import report
-from . import zeo
-from .running import sampling
+with needing_rich('fsync-time'):
+    from . import blobs
+    from . import commits
+    from . import disk
+    from . import report
+    from . import zeo
+    from .running import sampling
 
 COMMANDS = (disk, commits, zeo, blobs, report)
 

@@ -19,6 +19,7 @@ from ..tails import NoDataFile
 from ..terminal import CannotRun
 from ..terminal import CommandParser
 from ..terminal import exit_code
+from ..terminal import needing_rich
 from ..terminal import opened
 from ..terminal import opened_blobs
 from ..terminal import output
@@ -28,7 +29,6 @@ from ..terminal import refuse_if_replaced
 from ..terminal import was_replaced
 from . import document
 from . import moments
-from . import tables
 from .survey import Changed
 from .survey import Survey
 
@@ -93,6 +93,9 @@ def number_of_rows(text):
 
 
 def run(options):
+    if not options.json:
+        with needing_rich('fsync-info'):
+            from . import tables
     helper = None if options.blobs is None else opened_blobs(options.blobs)
     with contextlib.closing(opened(options.path)) as file:
         try:
