@@ -28,7 +28,7 @@ try:
     from rich import progress
     from rich.console import Console
 except ModuleNotFoundError:  # then there is no bar
-    progress = None
+    progress = None  # type: ignore[assignment]
 
 # The exit status that a shell reports for a process which SIGPIPE has ended.
 NOBODY_READS = 128 + signal.SIGPIPE
