@@ -784,11 +784,10 @@ class Asked(StreamTestCase):
         until(lambda: self.server._closing, 'it closes')
         self.disk.release_syncs()
         with self.assertRaises(ConnectionError):
-            while (message := self.stream.next()).__class__ in (
-                    frames.Invalid, frames.Goodbye):
-                pass
-            self.assertEqual(message.word, frames.COMMITTED)
-            self.stream.next()
+            while True:
+                message = self.stream.next()
+                if message.__class__ not in (frames.Invalid, frames.Goodbye):
+                    self.assertEqual(message.word, frames.COMMITTED)
         closing.result()
 
 
